@@ -1,0 +1,1 @@
+"""Patch the installed source of vLLM and speculators, and prove it."""

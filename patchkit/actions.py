@@ -1,0 +1,212 @@
+"""One function a verb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from patchkit import listing
+from patchkit.catalog import Catalog, Selection
+from patchkit.environment import Environment
+from patchkit.errors import Locked, TargetError
+from patchkit.findings import Finding
+from patchkit.inspection import inspect_journals, inspect_loading, inspect_selection, nothing_applies
+from patchkit.journal import read_journal
+from patchkit.paths import read_regular
+from patchkit.plan import Change, Plan, plan_apply, plan_revert
+from patchkit.record import digest
+from patchkit.report import Report, report_targets
+from patchkit.survey import Survey
+from patchkit.transaction import Transaction
+
+Planner = Callable[[Survey], Plan]
+
+_ROUNDS = 20
+"""How often to plan again when other runs change the tree meanwhile."""
+
+
+def list_patches(catalog: Catalog) -> Report:
+    """Return the catalog."""
+    return Report("list", True, headers=tuple(catalog.headers.values()))
+
+
+def status(catalog: Catalog, environment: Environment, selection: Selection) -> Report:
+    """Return the state of each patch; reads only."""
+    return _inspect("status", catalog, environment, selection)
+
+
+def check(catalog: Catalog, environment: Environment, selection: Selection) -> Report:
+    """Say whether every selected patch is in place and is what Python would load; reads only."""
+    return _inspect("check", catalog, environment, selection)
+
+
+def diff(catalog: Catalog, environment: Environment, selection: Selection, *, allow_unlisted: bool) -> Report:
+    """Return the plan for applying, without carrying it out; reads only."""
+    survey = Survey(catalog, environment)
+    plan = _plan_apply(survey, selection, allow_unlisted)
+    findings = [*inspect_journals(survey), *plan.findings]
+    return _report("diff", survey, selection.ids, findings, plan.changes)
+
+
+def apply(
+    catalog: Catalog, environment: Environment, selection: Selection, *, allow_unlisted: bool, dry_run: bool
+) -> Report:
+    """Make the selected patches applied, all of them or none."""
+
+    def planner(survey: Survey) -> Plan:
+        return _plan_apply(survey, selection, allow_unlisted)
+
+    def verify(survey: Survey) -> Iterable[Finding]:
+        yield from inspect_selection(survey, selection)
+
+    return _carry_out("apply", catalog, environment, lambda _: selection.ids, planner, verify, dry_run)
+
+
+def revert(catalog: Catalog, environment: Environment, names: Collection[str], *, dry_run: bool) -> Report:
+    """Make the named patches not applied, or all; a file without a patch is as its wheel shipped it."""
+
+    def planner(survey: Survey) -> Plan:
+        ids = _revertible(survey, names)
+        known = survey.states(name for name in ids if name in catalog.headers)
+        plan = plan_revert(survey, ids)
+        is_over_nothing = not plan.changes and not any(survey.journals[site].files for site in survey.journals)
+        return Plan(plan.changes, (*plan.findings, *(nothing_applies(known) if is_over_nothing else ())))
+
+    def verify(survey: Survey) -> Iterable[Finding]:
+        for change in plan_revert(survey, _revertible(survey, names)).changes:
+            message = f"{change.path} still carries {', '.join(sorted(change.undone))}"
+            yield Finding("still-applied", message, "run the command again", None, change.path)
+
+    def ids_of(survey: Survey) -> Collection[str]:
+        return _revertible(survey, names)
+
+    return _carry_out("revert", catalog, environment, ids_of, planner, verify, dry_run)
+
+
+def digests(catalog: Catalog, environment: Environment, wheels: Collection[Path], *, write: bool) -> Report:
+    """Compare the listed digests with those made from wheels, or list these instead."""
+    found = [listing.list_wheel(catalog, wheel, environment) for wheel in wheels]
+    merged = listing.merge(catalog.targets, found)
+    if write:
+        listing.write(catalog, merged)
+        return Report("digests", True)
+    findings = [
+        Finding("digest-unlisted", f"{target} {version} is not listed as its wheel is", "patchkit digests --write WHEEL")
+        for (target, version), files in found
+        if catalog.targets.releases.get((target, version)) != files
+    ]
+    return Report("digests", not findings, findings=tuple(findings))
+
+
+def _revertible(survey: Survey, names: Collection[str]) -> tuple[str, ...]:
+    """Return the ids that names stand for, patches of other catalogs that files carry included."""
+    strays = set(survey.strays())
+    if not names:
+        return tuple(sorted(strays | set(survey.catalog.headers)))
+    known = [name for name in names if name not in strays]
+    selected = survey.catalog.select(known).ids if known else ()
+    return tuple(sorted({*selected, *(strays & set(names))}))
+
+
+def _plan_apply(survey: Survey, selection: Selection, allow_unlisted: bool) -> Plan:
+    plan = plan_apply(survey, selection, allow_unlisted=allow_unlisted)
+    return Plan(plan.changes, (*plan.findings, *nothing_applies(survey.states(selection.ids))))
+
+
+def _inspect(verb: str, catalog: Catalog, environment: Environment, selection: Selection) -> Report:
+    survey = Survey(catalog, environment)
+    findings = [
+        *inspect_journals(survey),
+        *inspect_selection(survey, selection),
+        *inspect_loading(survey, selection),
+    ]
+    return _report(verb, survey, selection.ids, findings, ())
+
+
+def _carry_out(
+    verb: str,
+    catalog: Catalog,
+    environment: Environment,
+    ids_of: Callable[[Survey], Collection[str]],
+    planner: Planner,
+    verify: Callable[[Survey], Iterable[Finding]],
+    dry_run: bool,
+) -> Report:
+    """Plan, write under the lock if there is something to write, and look again at what is there then."""
+    survey = _recovered(catalog, environment, dry_run)
+    for _ in range(_ROUNDS):
+        plan = planner(survey)
+        findings = [*inspect_journals(survey), *plan.findings]
+        obsolete = {} if findings else _obsolete(survey)
+        sites = {change.site for change in plan.changes} | (set(obsolete) if verb == "revert" else set())
+        if findings or dry_run or not sites:
+            return _report(verb, survey, ids_of(survey), findings, plan.changes)
+        transaction = Transaction(sites, environment.pycache_prefix)
+        with transaction.held():
+            if _is_current(survey, plan.changes, sites):
+                transaction.commit(plan.changes, {site: obsolete.get(site, set()) for site in sites}, catalog)
+                break
+        # Another patchkit wrote while this one planned or waited: plan again from what is there now.
+        survey = Survey(catalog, environment)
+    else:
+        raise Locked("other runs keep changing the tree", "wait for them to end, then run the same command again")
+    survey = Survey(catalog, environment)
+    findings = [*inspect_journals(survey), *verify(survey)]
+    return _report(verb, survey, ids_of(survey), findings, plan.changes, is_written=True)
+
+
+def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Survey:
+    """Return a survey, made after an unfinished run is taken back."""
+    survey = Survey(catalog, environment)
+    unfinished = [site for site, journal in survey.journals.items() if journal.pending is not None]
+    if dry_run or survey.problems or not unfinished:
+        return survey
+    with Transaction(unfinished, environment.pycache_prefix).held():
+        pass
+    return Survey(catalog, environment)
+
+
+def _obsolete(survey: Survey) -> dict[Path, set[str]]:
+    """Return the journal entries that describe no file any more: their distribution was replaced or removed."""
+    described = {
+        (facts.installation.site, facts.path)
+        for target in survey.installed()
+        for facts in survey.files(target)
+        if facts.entry is not None or facts.carried is None
+    }
+    unclear = any(isinstance(found, TargetError) for found in survey.installations.values())
+    return {
+        site: obsolete
+        for site, journal in survey.journals.items()
+        if not unclear and (obsolete := {path for path in journal.files if (site, path) not in described})
+    }
+
+
+def _is_current(survey: Survey, changes: Collection[Change], sites: Collection[Path]) -> bool:
+    """Tell whether what a plan was made from is still so."""
+    return all(read_journal(site) == survey.journals[site] for site in sites) and all(
+        digest(read_regular(change.place)) == change.before_sha256 for change in changes
+    )
+
+
+def _report(
+    verb: str,
+    survey: Survey,
+    ids: Collection[str],
+    findings: Iterable[Finding],
+    changes: Collection[Change],
+    *,
+    is_written: bool = False,
+) -> Report:
+    found = tuple(findings)
+    states = survey.states(name for name in sorted(ids) if name in survey.catalog.headers)
+    return Report(
+        verb=verb,
+        ok=not found,
+        environment=survey.environment,
+        targets=report_targets(survey),
+        patches=tuple(states),
+        findings=found,
+        changes=tuple(changes),
+        is_written=is_written,
+    )

@@ -1,0 +1,119 @@
+"""The catalog: targets.toml and the patches beside it, loaded and checked against each other."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
+from patchkit.header import Header, read_header
+from patchkit.patch import Patch
+from patchkit.targets import Target, Targets, read_targets
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The patches that a command is about."""
+
+    ids: tuple[str, ...]
+    """Sorted ids, each once."""
+    named: frozenset[str]
+    """Those that were asked for by their own id, for which not being applicable is a finding."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Patches by id, and what targets.toml says."""
+
+    place: Path
+    targets: Targets
+    headers: Mapping[str, Header]
+
+    def select(self, names: Iterable[str]) -> Selection:
+        """Return the patches that the names stand for; no name stands for the default sets."""
+        named: set[str] = set()
+        ids: set[str] = set()
+        for name in tuple(names) or self.targets.default:
+            if name in self.headers:
+                named.add(name)
+            elif name in self.targets.sets:
+                ids.update(self.targets.sets[name].patches)
+            else:
+                raise UnknownName(f"{name!r} is neither a patch nor a set of {self.place}", self._suggest(name))
+        return Selection(tuple(sorted(ids | named)), frozenset(named))
+
+    def target_of(self, patch_id: str) -> Target:
+        """Return the target that a patch is for."""
+        return self.targets.targets[self.headers[patch_id].patch.target]
+
+    def files_of(self, target: str) -> dict[str, tuple[str, ...]]:
+        """Return the ids of the patches of each file of a target, by path."""
+        files: dict[str, tuple[str, ...]] = {}
+        for patch_id, header in sorted(self.headers.items()):
+            if header.patch.target == target:
+                for path in header.files:
+                    files[path] = (*files.get(path, ()), patch_id)
+        return files
+
+    def _suggest(self, name: str) -> str:
+        known = [*self.headers, *self.targets.sets]
+        close = difflib.get_close_matches(name, known, n=1)
+        return f"did you mean {close[0]}?" if close else f"known names: {', '.join(known)}"
+
+
+def bundled_catalog() -> Path:
+    """Return the folder of the catalog that comes with patchkit: in the wheel, else in the repository."""
+    inside = Path(__file__).parent / "catalog_data"
+    return inside if inside.is_dir() else Path(__file__).parent.parent
+
+
+def load_catalog(place: Path) -> Catalog:
+    """Read a folder with targets.toml and patches/, running none of its code."""
+    targets = read_targets(place / "targets.toml")
+    files = sorted((place / "patches").glob("*.py"))
+    if not files:
+        raise CatalogMissing(f"no patches: {place / 'patches'} holds no .py file", "name another folder with --catalog")
+    headers = {path.stem: read_header(path) for path in files}
+    for header in headers.values():
+        _check(header, targets)
+    for named_set in targets.sets.values():
+        unknown = sorted(set(named_set.patches) - set(headers))
+        if unknown:
+            raise ConfigError(
+                f"{place / 'targets.toml'}: the set {named_set.name} names {unknown[0]}, which is not in patches/",
+                "correct targets.toml or add the patch",
+            )
+    return Catalog(place, targets, headers)
+
+
+def _check(header: Header, targets: Targets) -> None:
+    patch = header.patch
+    if header.id in targets.sets:
+        raise ConfigError(f"{header.id} names both a patch and a set", "rename one of them")
+    for name in (patch.target, *patch.requires):
+        if name not in targets.targets:
+            raise PatchInvalid(f"{header.place}: {name!r} is not a target of targets.toml", "correct the patch file")
+    package = targets.targets[patch.target].package
+    for path in header.files:
+        if not path.startswith(f"{package}/"):
+            raise PatchInvalid(f"{header.place}: {path} is not in the package {package}", "correct the patch file")
+
+
+def load_patch(header: Header) -> Patch:
+    """Run a patch file and return its patch with the rewrites.
+
+    The very bytes that the header was read from are run, and no bytecode is written beside them.
+    """
+    module = ModuleType(header.id)
+    module.__file__ = str(header.place)
+    try:
+        exec(compile(header.source, str(header.place), "exec", dont_inherit=True), module.__dict__)
+    except Exception as error:
+        raise PatchInvalid(f"{header.place} fails to load: {error!r}", "correct the patch file") from error
+    patch = module.__dict__["patch"]
+    if not isinstance(patch, Patch) or set(patch.rewritings) != set(header.files):
+        raise PatchInvalid(f"{header.place}: the patch differs from its head", "write the head as literals only")
+    return patch

@@ -1,0 +1,264 @@
+"""The rewriting toolbox: find exactly one anchor, compare code whatever its layout, put new code in."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import libcst as cst
+
+from patchkit.errors import AnchorAmbiguous, AnchorNotFound, UnexpectedShape
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+Found = TypeVar("Found")
+Marked = TypeVar("Marked", cst.SimpleStatementLine, cst.If)
+
+_ANCHOR_HINT = "this release is not one that the patch knows; look for a newer patchkit or exclude the patch"
+
+
+def parse(data: bytes, path: str) -> cst.Module:
+    """Parse source bytes, refusing what LibCST cannot print back byte for byte."""
+    try:
+        # CPython's parser goes first: LibCST's native one overflows the stack on nesting that CPython refuses.
+        ast.parse(data)
+        module = cst.parse_module(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, cst.ParserSyntaxError) as error:
+        raise UnexpectedShape(f"{path} does not parse: {error}", _ANCHOR_HINT) from error
+    except BaseException as error:
+        # A Rust panic arrives as pyo3's PanicException, which derives from BaseException only (LibCST#901).
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UnexpectedShape(f"{path} makes LibCST's parser panic: {error}", _ANCHOR_HINT) from error
+    if module.bytes != data:
+        raise UnexpectedShape(f"{path} does not print back byte for byte", "report the file to patchkit")
+    return module
+
+
+def find_all(root: cst.CSTNode, kind: type[Node], claim: Callable[[Node], bool] = lambda _: True) -> list[Node]:
+    """Return every node of a kind for which the claim holds, in source order."""
+    found: list[Node] = []
+    stack: list[cst.CSTNode] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, kind) and claim(node):
+            found.append(node)
+        stack.extend(step.child for step in reversed(list(_steps(node))))
+    return found
+
+
+def find_one(root: cst.CSTNode, kind: type[Node], claim: Callable[[Node], bool], anchor: str) -> Node:
+    """Return the only node for which the claim holds; ``anchor`` says in words what was looked for."""
+    return only(find_all(root, kind, claim), anchor)
+
+
+def only(found: Sequence[Found], anchor: str) -> Found:
+    """Return the only thing found, refusing none and several."""
+    if not found:
+        raise AnchorNotFound(f"{anchor}: not found", _ANCHOR_HINT)
+    if len(found) > 1:
+        raise AnchorAmbiguous(f"{anchor}: found {len(found)} times", _ANCHOR_HINT)
+    return found[0]
+
+
+def find_definition(module: cst.Module, dotted: str) -> cst.FunctionDef | cst.ClassDef:
+    """Return the class or function that a dotted path names, as in ``SpeculativeConfig._verify_args``."""
+    scope: cst.CSTNode = module
+    for depth, name in enumerate(dotted.split("."), start=1):
+        so_far = ".".join(dotted.split(".")[:depth])
+        scope = only([node for node in _definitions(scope) if node.name.value == name], so_far)
+    assert isinstance(scope, (cst.FunctionDef, cst.ClassDef))
+    return scope
+
+
+def _definitions(scope: cst.CSTNode) -> list[cst.FunctionDef | cst.ClassDef]:
+    """Return the definitions directly in a scope, also those under an ``if`` or ``try``."""
+    found: list[cst.FunctionDef | cst.ClassDef] = []
+    for _, _, child in _steps(scope):
+        if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
+            found.append(child)
+        elif isinstance(child, (cst.BaseCompoundStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)):
+            found += _definitions(child)
+    return found
+
+
+def is_code(node: cst.CSTNode, code: str) -> bool:
+    """Tell whether a node is this code; comments and layout may differ."""
+    return _normal(code_of(node)) == _normal(code)
+
+
+def code_of(node: cst.CSTNode) -> str:
+    """Return the source text of a node, dedented; of a suite, that of its statements."""
+    if isinstance(node, cst.IndentedBlock):
+        return cst.Module(body=node.body).code.strip()
+    return textwrap.dedent(cst.Module(body=()).code_for_node(node)).strip()
+
+
+def _normal(code: str) -> str:
+    try:
+        return ast.dump(ast.parse(textwrap.dedent(code).strip()))
+    except SyntaxError:
+        return code
+
+
+def find_chains(root: cst.CSTNode) -> list[tuple[cst.If, ...]]:
+    """Return every if/elif chain in source order, each as its branches."""
+    chains = []
+    tails: set[cst.CSTNode] = set()
+    for node in find_all(root, cst.If):
+        if node in tails:
+            continue
+        branches = [node]
+        while isinstance(branches[-1].orelse, cst.If):
+            branches.append(branches[-1].orelse)
+        tails.update(branches)
+        chains.append(tuple(branches))
+    return chains
+
+
+def statements(code: str) -> tuple[cst.SimpleStatementLine | cst.BaseCompoundStatement, ...]:
+    """Parse a dedented fragment into statements that take on the layout of where they are put."""
+    return tuple(cst.parse_module(textwrap.dedent(code)).body)
+
+
+def replace(root: Node, old: cst.CSTNode, new: cst.CSTNode | Sequence[cst.CSTNode]) -> Node:
+    """Return the tree with one node, taken from it, replaced by one or, in a body, by several.
+
+    Only the nodes on the way to the old one are built anew; every other node stays the same object.
+    """
+    fresh = tuple(new) if isinstance(new, Sequence) else (new,)
+    for step in reversed(_way_to(root, old)):
+        value = getattr(step.parent, step.field)
+        if isinstance(value, Sequence):
+            place = next(index for index, item in enumerate(value) if item is step.child)
+            changed = (*value[:place], *fresh, *value[place + 1 :])
+        else:
+            (changed,) = fresh
+        fresh = (step.parent.with_changes(**{step.field: changed}),)
+    (result,) = fresh
+    assert isinstance(result, type(root))
+    return result
+
+
+class _Step(NamedTuple):
+    parent: cst.CSTNode
+    field: str
+    child: cst.CSTNode
+
+
+def _steps(parent: cst.CSTNode) -> Iterator[_Step]:
+    """Yield the children of a node; its own ``children`` builds a visitor for each node, which is slow."""
+    for field in parent.__dataclass_fields__:
+        value = getattr(parent, field)
+        for child in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(child, cst.CSTNode):
+                yield _Step(parent, field, child)
+
+
+def _way_to(root: cst.CSTNode, node: cst.CSTNode) -> list[_Step]:
+    way: dict[int, _Step] = {}
+    queue = deque([root])
+    while queue and id(node) not in way:
+        for step in _steps(queue.popleft()):
+            way[id(step.child)] = step
+            queue.append(step.child)
+    steps = []
+    while node is not root:
+        steps.append(way[id(node)])
+        node = steps[-1].parent
+    return steps[::-1]
+
+
+def mark(node: Marked, patch_id: str) -> Marked:
+    """Return a statement with the comment above it that tells a reader of the source who wrote it."""
+    return node.with_changes(leading_lines=(*node.leading_lines, _marker(patch_id)))
+
+
+def unmark(node: Marked, patch_id: str) -> Marked:
+    """Return a statement without the comment that ``mark`` put above it."""
+    comment = f"# patchkit: {patch_id}"
+    kept = [line for line in node.leading_lines if line.comment is None or line.comment.value != comment]
+    return node.with_changes(leading_lines=kept)
+
+
+def is_marked(node: Marked, patch_id: str) -> bool:
+    """Tell whether a statement carries the comment of a patch."""
+    return len(unmark(node, patch_id).leading_lines) < len(node.leading_lines)
+
+
+def _marker(patch_id: str) -> cst.EmptyLine:
+    return cst.EmptyLine(comment=cst.Comment(f"# patchkit: {patch_id}"))
+
+
+def require(holds: bool, anchor: str, expected: str) -> None:
+    """Refuse a source whose anchor is there but looks different from what the patch was written for."""
+    if not holds:
+        raise UnexpectedShape(f"{anchor}: expected {expected}", _ANCHOR_HINT)
+
+
+def list_strings(node: cst.BaseExpression, anchor: str) -> tuple[str, ...]:
+    """Return the values of a list literal that holds only strings."""
+    require(isinstance(node, cst.List), anchor, "a list literal")
+    assert isinstance(node, cst.List)
+    values = []
+    for element in node.elements:
+        value = getattr(element.value, "evaluated_value", None)
+        require(isinstance(value, str), anchor, "only string literals in the list")
+        values.append(value)
+    return tuple(values)
+
+
+def extend_list(node: cst.List, values: Sequence[str]) -> cst.List:
+    """Return a list literal with strings added at its end, one a line where it has one a line."""
+    added = [cst.Element(cst.SimpleString(f'"{value}"')) for value in values]
+    if not node.elements:
+        return node.with_changes(elements=_separated(added))
+    last = node.elements[-1]
+    between = _separator(node)
+    kept_comment = between
+    if isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.ParenthesizedWhitespace):
+        kept_comment = _with_first_line(between, last.comma.whitespace_after.first_line)
+    end = _without_comment(last.comma)
+    new = [element.with_changes(comma=between) for element in added[:-1]] + [added[-1].with_changes(comma=end)]
+    return node.with_changes(elements=(*node.elements[:-1], last.with_changes(comma=kept_comment), *new))
+
+
+def shorten_list(node: cst.List, count: int) -> cst.List:
+    """Return a list literal without its last elements: what ``extend_list`` did, taken back."""
+    kept, last = node.elements[:-count], node.elements[-1]
+    comma: cst.Comma | cst.MaybeSentinel = last.comma
+    before = kept[-1].comma
+    if isinstance(comma, cst.Comma) and isinstance(before, cst.Comma):
+        if isinstance(before.whitespace_after, cst.ParenthesizedWhitespace):
+            comma = _with_first_line(comma, before.whitespace_after.first_line)
+    return node.with_changes(elements=(*kept[:-1], kept[-1].with_changes(comma=comma)))
+
+
+def _separated(elements: list[cst.Element]) -> list[cst.Element]:
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    return [element.with_changes(comma=comma) for element in elements[:-1]] + elements[-1:]
+
+
+def _separator(node: cst.List) -> cst.Comma:
+    """Return the comma between elements: as between the first two, else as after the opening bracket."""
+    first = node.elements[0].comma
+    space = first.whitespace_after if len(node.elements) > 1 and isinstance(first, cst.Comma) else None
+    space = space or node.lbracket.whitespace_after
+    if isinstance(space, cst.ParenthesizedWhitespace):
+        return cst.Comma(whitespace_after=space.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=()))
+    return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+
+
+def _without_comment(comma: cst.Comma | cst.MaybeSentinel) -> cst.Comma | cst.MaybeSentinel:
+    if isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace):
+        return _with_first_line(comma, cst.TrailingWhitespace())
+    return comma
+
+
+def _with_first_line(comma: cst.Comma, line: cst.TrailingWhitespace) -> cst.Comma:
+    space = comma.whitespace_after
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(whitespace_after=space.with_changes(first_line=line))

@@ -1,0 +1,142 @@
+"""Unified diffs over bytes, and the proof that one is exact in both directions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from patchkit.errors import RewriteUnsound
+
+if TYPE_CHECKING:
+    import unidiff
+
+_CONTEXT = 3
+_NO_NEWLINE = b"\\ No newline at end of file\n"
+
+LineRange = tuple[int, int]
+"""First line, counted from 1, and the line after the last."""
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """A run of changed lines, without context."""
+
+    before: LineRange
+    after: LineRange
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Split after each line feed only: a carriage return or a form feed ends no line of a diff."""
+    lines = data.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def changed_lines(before: bytes, after: bytes) -> list[Hunk]:
+    """Return the runs of lines in which two texts differ."""
+    return [
+        Hunk((low1 + 1, high1 + 1), (low2 + 1, high2 + 1))
+        for tag, low1, high1, low2, high2 in _opcodes(split_lines(before), split_lines(after))
+        if tag != "equal"
+    ]
+
+
+def unified_diff(path: str, before: bytes, after: bytes) -> bytes:
+    """Return the diff of one file as ``git apply -p1`` takes it; empty when nothing differs."""
+    if before == after:
+        return b""
+    old, new = split_lines(before), split_lines(after)
+    name = path.encode()
+    out = [b"diff --git a/%b b/%b\n--- a/%b\n+++ b/%b\n" % (name, name, name, name)]
+    for group in _groups(_opcodes(old, new)):
+        low1, high1, low2, high2 = group[0][1], group[-1][2], group[0][3], group[-1][4]
+        out.append(b"@@ -%b +%b @@\n" % (_span(low1, high1), _span(low2, high2)))
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                out += _body(b" ", old[i1:i2])
+            else:
+                out += _body(b"-", old[i1:i2]) + _body(b"+", new[j1:j2])
+    return b"".join(out)
+
+
+def prove(diff: bytes, before: bytes, after: bytes) -> None:
+    """Refuse a diff that, as unidiff reads it, does not give ``after`` from ``before`` and back, exactly."""
+    if apply_diff(diff, before) != after or apply_diff(diff, after, reverse=True) != before:
+        raise RewriteUnsound("the diff does not lead from the file to its rewrite and back", "report this to patchkit")
+
+
+def apply_diff(diff: bytes, data: bytes, *, reverse: bool = False) -> bytes:
+    """Apply a unified diff of one file with exact context: no fuzz and no offset."""
+    from unidiff import PatchSet, UnidiffParseError
+
+    lines, out, done = split_lines(data), [], 0
+    try:
+        # Latin-1 maps every byte to one character and back, whatever the encoding of the file.
+        files = PatchSet.from_string(diff.decode("latin-1"))
+    except UnidiffParseError as error:
+        raise RewriteUnsound(f"the diff cannot be read back: {error}", "report this to patchkit") from error
+    for hunk in (hunk for file in files for hunk in file):
+        old, new = _sides(hunk)
+        start, length = hunk.source_start, hunk.source_length
+        if reverse:
+            old, new, start, length = new, old, hunk.target_start, hunk.target_length
+        first = start - 1 if length else start
+        if first < done or lines[first : first + len(old)] != old:
+            raise RewriteUnsound(f"the diff does not fit at line {start}", "report this to patchkit")
+        out += lines[done:first] + new
+        done = first + len(old)
+    return b"".join(out + lines[done:])
+
+
+def _sides(hunk: unidiff.Hunk) -> tuple[list[bytes], list[bytes]]:
+    """Return the lines of a hunk before and after; its last line may lack the line feed."""
+    old: list[bytes] = []
+    new: list[bytes] = []
+    last: list[list[bytes]] = []
+    for line in hunk:
+        if line.line_type == "\\":
+            for side in last:
+                side[-1] = side[-1].removesuffix(b"\n")
+            continue
+        last = [side for side, absent in ((old, "+"), (new, "-")) if line.line_type != absent]
+        for side in last:
+            side.append(line.value.encode("latin-1"))
+    return old, new
+
+
+_Opcode = tuple[str, int, int, int, int]
+
+
+def _opcodes(old: list[bytes], new: list[bytes]) -> list[_Opcode]:
+    """Compare only the middle that differs: the rewrites are small and the files are long."""
+    start, limit = 0, min(len(old), len(new))
+    while start < limit and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < limit - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    middle1, middle2 = old[start : len(old) - end], new[start : len(new) - end]
+    codes: list[_Opcode] = [("equal", 0, start, 0, start)] if start else []
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, middle1, middle2, autojunk=False).get_opcodes():
+        codes.append((tag, i1 + start, i2 + start, j1 + start, j2 + start))
+    if end:
+        codes.append(("equal", len(old) - end, len(old), len(new) - end, len(new)))
+    return codes
+
+
+def _groups(codes: list[_Opcode]) -> list[list[_Opcode]]:
+    """Group the changes with their context, as difflib does for its own opcodes."""
+    matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher()
+    matcher.opcodes = codes  # type: ignore[attr-defined]
+    return list(matcher.get_grouped_opcodes(_CONTEXT))  # type: ignore[arg-type]
+
+
+def _span(low: int, high: int) -> bytes:
+    length = high - low
+    start = low + 1 if length else low
+    return b"%d" % start if length == 1 else b"%d,%d" % (start, length)
+
+
+def _body(sign: bytes, lines: Sequence[bytes]) -> list[bytes]:
+    return [sign + line if line.endswith(b"\n") else sign + line + b"\n" + _NO_NEWLINE for line in lines]

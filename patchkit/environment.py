@@ -1,0 +1,138 @@
+"""The environment that is examined: an interpreter's, a site folder, or a mounted image's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patchkit import probe
+from patchkit.errors import EnvironmentInvalid
+
+_TIMEOUT = 60
+_SITE_NAMES = ("site-packages", "dist-packages")
+_NOT_ON_DISK = ("proc", "sys", "dev")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where to look for distributions, and what would be imported from there."""
+
+    python: str | None
+    """The interpreter, where one was asked."""
+    version: tuple[int, int]
+    """Python version that the source is for."""
+    sites: tuple[Path, ...]
+    """Folders in the order in which the interpreter looks at them."""
+    root: Path | None = None
+    """Root folder of a mounted image, out of which no link is followed."""
+    pycache_prefix: Path | None = None
+    imported: Mapping[str, Path | None] = field(default_factory=dict)
+    """The folder from which each package would be imported, where an interpreter was asked."""
+
+
+def find_environment(python: str | None, site: Path | None, root: Path | None, packages: Iterable[str]) -> Environment:
+    """Return the environment that the options name; without options the active one, else patchkit's own."""
+    if site is not None:
+        return _from_site(site)
+    if root is not None:
+        return _from_root(root)
+    executable = python or _active_python()
+    if executable is None:
+        return _from_answer(probe.survey(packages))  # type: ignore[no-untyped-call]
+    return _from_interpreter(executable, packages)
+
+
+def _active_python() -> str | None:
+    """Return the interpreter of the active virtual or conda environment, unless it is our own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = os.environ.get(variable)
+        if not prefix:
+            continue
+        if os.path.realpath(prefix) == os.path.realpath(sys.prefix):
+            return None
+        python = Path(prefix, "bin", "python")
+        if not python.exists():
+            raise EnvironmentInvalid(
+                f"{variable} names {prefix}, which has no bin/python", f"unset {variable}, or name one with --python"
+            )
+        return str(python)
+    return None
+
+
+def _from_interpreter(executable: str, packages: Iterable[str]) -> Environment:
+    source = Path(probe.__file__).read_text("utf-8")
+    command = [executable, "-B", "-c", source, *packages]
+    hint = "name a working Python interpreter with --python"
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, ValueError) as error:
+        raise EnvironmentInvalid(f"{executable} cannot be run: {error}", hint) from error
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentInvalid(f"{executable} did not answer within {_TIMEOUT} seconds", hint) from error
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        if done.returncode == 0 and line.startswith(probe.MARK):
+            return _from_answer(json.loads(line[len(probe.MARK) :]))
+    words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it printed nothing"]
+    raise EnvironmentInvalid(f"{executable} did not answer (exit {done.returncode}): {words[0]}", hint)
+
+
+def _from_answer(answer: dict[str, object]) -> Environment:
+    version, path, packages = answer["version"], answer["path"], answer["packages"]
+    assert isinstance(version, list) and isinstance(path, list) and isinstance(packages, dict)
+    prefix = answer["pycache_prefix"]
+    return Environment(
+        python=str(answer["python"]),
+        version=(version[0], version[1]),
+        sites=_folders(Path(entry) for entry in path),
+        pycache_prefix=Path(str(prefix)) if prefix else None,
+        imported={name: Path(folder) if folder else None for name, folder in packages.items()},
+    )
+
+
+def _folders(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the folders among some paths, each real folder once (lib64 is often a link to lib)."""
+    seen: dict[str, Path] = {}
+    for path in paths:
+        if path.is_dir():
+            seen.setdefault(os.path.realpath(path), Path(os.path.abspath(path)))
+    return tuple(seen.values())
+
+
+def _from_site(site: Path) -> Environment:
+    if not site.is_dir():
+        raise EnvironmentInvalid(f"{site} is not a folder", "name a site-packages folder with --site")
+    return Environment(None, _version_in(site), (Path(os.path.abspath(site)),))
+
+
+def _from_root(root: Path) -> Environment:
+    """Find the site folders of a mounted image; nothing of it is run."""
+    if not root.is_dir():
+        raise EnvironmentInvalid(f"{root} is not a folder", "name the root folder of a mounted image with --root")
+    real = Path(os.path.realpath(root))
+    sites = tuple(_find_sites(real))
+    if not sites:
+        raise EnvironmentInvalid(f"no site-packages folder below {root}", "name the folder itself with --site")
+    return Environment(None, _version_in(sites[0]), sites, root=real)
+
+
+def _find_sites(root: Path) -> Iterator[Path]:
+    """Yield every site folder below a root, following no link and looking into none of them."""
+    for folder, names, _ in os.walk(root):
+        names.sort()
+        if Path(folder) == root:
+            names[:] = [name for name in names if name not in _NOT_ON_DISK]
+        found = [name for name in names if name in _SITE_NAMES and not Path(folder, name).is_symlink()]
+        names[:] = [name for name in names if name not in found]
+        yield from (Path(folder, name) for name in found)
+
+
+def _version_in(site: Path) -> tuple[int, int]:
+    """Return the Python version in a site folder's path, else our own."""
+    found = re.search(r"python(\d+)\.(\d+)", str(site))
+    return (int(found[1]), int(found[2])) if found else sys.version_info[:2]

@@ -1,0 +1,106 @@
+"""One file of an installation: what its bytes are, and which patches they carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.metadata import version as version_of
+
+from patchkit.catalog import Catalog
+from patchkit.environment import Environment
+from patchkit.errors import PatchError, PatchkitError, TargetError
+from patchkit.installation import Installation, Source, read_source
+from patchkit.journal import Applied, Journal, read_object
+from patchkit.rewrite import Rewriter
+from patchkit.targets import Listing, PatchSet
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """One file of an installation, as far as digests and the journal explain it."""
+
+    path: str
+    installation: Installation
+    source: Source | None
+    """The file; None when it is not there."""
+    pristine: str | None
+    """Digest that RECORD gives."""
+    listing: Listing | None
+    """The listed digests of a file with these pristine bytes."""
+    carried: PatchSet | None
+    """Patches that the file carries; None when its bytes are not explained."""
+    outdated: PatchSet = frozenset()
+    """Those of them that today's plan would write differently."""
+    entry: Applied | None = None
+    """What the journal says, where that still describes the file."""
+    error: PatchkitError | None = None
+    """Why the file cannot be vouched for, when that is more than foreign bytes."""
+
+
+class Examiner:
+    """Explains files by digests first, and runs patches only where digests do not tell."""
+
+    def __init__(self, catalog: Catalog, environment: Environment) -> None:
+        self.rewriter = Rewriter(catalog, environment)
+        self._catalog, self._environment = catalog, environment
+
+    def examine(self, installation: Installation, path: str, journal: Journal) -> FileFacts:
+        """Return the facts of one file."""
+        row = installation.rows.get(path)
+        pristine = row.sha256 if row else None
+        bare = FileFacts(path, installation, None, pristine, None, frozenset())
+        try:
+            source = read_source(installation, path, self._environment.root)
+        except TargetError as error:
+            return replace(bare, carried=None, error=error)
+        if source is None:
+            return bare
+        if pristine is None:
+            problem = TargetError(f"{path} is in no RECORD of {installation.distribution}", installation.reinstall)
+            return replace(bare, source=source, carried=None, error=problem)
+        listing = self._catalog.targets.get_listing(installation.target.name, path, pristine)
+        bare = replace(bare, source=source, listing=listing)
+        return bare if source.sha256 == pristine else self._explain(bare, source, pristine, journal)
+
+    def pristine_bytes(self, facts: FileFacts) -> bytes | None:
+        """Return the bytes that RECORD describes: the file's own, the journal's, or the patched ones taken back."""
+        assert facts.source is not None and facts.pristine is not None
+        if facts.source.sha256 == facts.pristine:
+            return facts.source.data
+        kept = read_object(facts.installation.site, facts.pristine)
+        if kept is not None:
+            return kept
+        rewrite = self.rewriter.restore(facts.path, facts.source.data, self._known(facts), facts.pristine)
+        return None if rewrite is None else rewrite.before
+
+    def _known(self, facts: FileFacts) -> tuple[str, ...]:
+        return self._catalog.files_of(facts.installation.target.name).get(facts.path, ())
+
+    def _explain(self, bare: FileFacts, source: Source, pristine: str, journal: Journal) -> FileFacts:
+        """Say which patches a file carries that is not pristine: by the journal, by listed digests, by its code."""
+        entry = journal.files.get(bare.path)
+        if entry is not None and (entry.sha256, entry.pristine) == (source.sha256, pristine):
+            outdated = self._outdated(bare, source, entry)
+            return replace(bare, carried=frozenset(entry.patches), outdated=outdated, entry=entry)
+        for patches, sha256 in bare.listing.patched.items() if bare.listing else ():
+            if sha256 == source.sha256 and patches <= set(self._catalog.headers):
+                return replace(bare, carried=patches)
+        rewrite = self.rewriter.restore(bare.path, source.data, self._known(bare), pristine)
+        return replace(bare, carried=None if rewrite is None else rewrite.patches)
+
+    def _outdated(self, bare: FileFacts, source: Source, entry: Applied) -> PatchSet:
+        """Return the patches whose part of the file is not what today's plan writes."""
+        headers = self._catalog.headers
+        changed = frozenset(
+            name for name, revision in entry.patches.items() if name not in headers or headers[name].revision != revision
+        )
+        if changed - set(headers):
+            return changed
+        listed = bare.listing.patched.get(frozenset(entry.patches)) if bare.listing else None
+        if not changed and (listed == source.sha256 or entry.patchkit == version_of("patchkit")):
+            return frozenset()
+        try:
+            pristine = self.pristine_bytes(bare)
+            planned = None if pristine is None else self.rewriter.fold(bare.path, pristine, entry.patches).after
+        except PatchError:
+            planned = None
+        return frozenset() if planned == source.data else changed or frozenset(entry.patches)

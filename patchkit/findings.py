@@ -1,0 +1,63 @@
+"""Findings: what keeps a verb from saying yes, each with a stable word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patchkit.errors import PatchkitError
+
+CODES = {
+    "anchor-ambiguous": "the code to rewrite is there more than once",
+    "anchor-not-found": "the code to rewrite is not there",
+    "catalog-invalid": "targets.toml or the catalog contradicts itself or cannot be read",
+    "catalog-missing": "there is no catalog, or it holds no patch",
+    "conflict": "the patch cannot be applied to this source",
+    "digest-unlisted": "targets.toml does not list this file of this release; --allow-unlisted goes on without",
+    "editable-install": "the target is a checkout, not a wheel",
+    "environment-invalid": "the interpreter, site folder or root folder cannot be examined",
+    "file-unreadable": "a file is not a regular file, or this user cannot read it",
+    "foreign-edit": "a file was changed by something other than patchkit; it is left alone",
+    "interrupted": "an earlier run did not finish, or one is at work; apply or revert takes an unfinished one back",
+    "journal-corrupt": "the journal cannot be read",
+    "locked": "another patchkit is writing to the same tree",
+    "missing-file": "a file to patch is not there",
+    "not-applicable": "a patch named by its id is not for what is installed",
+    "not-applied": "a selected patch is not applied",
+    "not-installed": "a patch named by its id is for a distribution that is not installed",
+    "nothing-applicable": "nothing that was selected applies to this environment",
+    "owner-unclear": "no distribution, or more than one, answers for a file",
+    "patch-invalid": "a patch file does not say what a patch must say",
+    "path-escape": "a path leads out of its root",
+    "pristine-lost": "the pristine bytes are not in the journal and the patch cannot be taken back without them",
+    "record-malformed": "RECORD cannot be read or contradicts itself",
+    "record-missing": "a distribution has no usable RECORD or METADATA",
+    "rewrite-unsound": "a rewrite failed one of its proofs",
+    "rollback-failed": "a write failed and could not be taken back at once; the next apply or revert does it",
+    "shadowed": "the interpreter would import the package from another folder than the one that was checked",
+    "stale": "a patch was applied by an older revision, or is no longer right for what is installed",
+    "stale-bytecode": "Python would load bytecode that was not compiled from the file",
+    "still-applied": "a patch could not be taken back",
+    "unexpected-shape": "the code to rewrite looks different",
+    "unknown-name": "a name is neither a patch nor a set",
+    "unknown-patch": "a file carries a patch that this catalog does not hold",
+    "write-failed": "a write failed; the tree is as it was before",
+}
+"""Every word for ``findings[].code``, with its meaning. Words are added, never renamed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that keeps a verb from saying yes."""
+
+    code: str
+    """One of ``CODES``."""
+    message: str
+    hint: str
+    """The next command or step."""
+    patch: str | None = None
+    file: str | None = None
+
+
+def from_error(error: PatchkitError, patch: str | None = None, file: str | None = None) -> Finding:
+    """Return the finding that says what an error says."""
+    return Finding(error.code, error.message, error.hint, patch, file)

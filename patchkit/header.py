@@ -1,0 +1,167 @@
+"""The head of a patch file, read from its syntax: nothing of the file is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from patchkit.errors import PatchInvalid
+from patchkit.patch import STATUSES, Patch, Upstream
+from patchkit.paths import is_safe
+from patchkit.record import digest
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a patch file says about itself."""
+
+    id: str
+    """Stem of the file."""
+    title: str
+    """First line of the docstring."""
+    reason: str
+    """Rest of the docstring."""
+    patch: Patch
+    files: Mapping[str, tuple[str, ...]]
+    """The dotted paths that may change, by path of the file below the site folder."""
+    source: bytes
+    revision: str
+    """SHA-256 of the patch file, hexadecimal."""
+    place: Path
+
+    @property
+    def specifier(self) -> SpecifierSet:
+        """The releases that the patch is for."""
+        return SpecifierSet(self.patch.versions)
+
+    @property
+    def fixed_in(self) -> Version | None:
+        """The first release that has the fix."""
+        fixed_in = self.patch.upstream.fixed_in
+        return Version(fixed_in) if fixed_in else None
+
+
+def read_header(place: Path) -> Header:
+    """Read and check the head of one patch file."""
+    try:
+        source = place.read_bytes()
+    except OSError as error:
+        raise PatchInvalid(f"{place} cannot be read: {error.strerror}", "mend the catalog") from error
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise PatchInvalid(f"{place} does not parse: {error}", "correct the patch file") from error
+    return _Reader(place, tree).header(source)
+
+
+class _Reader:
+    def __init__(self, place: Path, tree: ast.Module) -> None:
+        self._place, self._tree = place, tree
+
+    def header(self, source: bytes) -> Header:
+        if not self._place.stem.isidentifier() or not self._place.stem.islower():
+            raise self._error("the name of the file must be snake_case: it is the id of the patch")
+        title, _, reason = (ast.get_docstring(self._tree) or "").partition("\n")
+        if not title.strip() or not reason.strip():
+            raise self._error("a docstring must give a title, a blank line and the reason")
+        patch = self._patch()
+        self._check(patch, reason)
+        files = self._files()
+        return Header(self._place.stem, title.strip(), reason.strip(), patch, files, source, digest(source), self._place)
+
+    def _patch(self) -> Patch:
+        for node in self._tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "patch":
+                if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Patch":
+                    return self._build(Patch, node.value, upstream=Upstream)
+        raise self._error("there must be one `patch = Patch(…)` at the top level")
+
+    def _build(self, kind: type[Patch] | type[Upstream], call: ast.Call, **inner: type[Upstream]) -> Patch:
+        values: dict[str, object] = {}
+        for keyword in call.keywords:
+            name, value = keyword.arg or "**", keyword.value
+            if name in inner and isinstance(value, ast.Call):
+                values[name] = self._build(inner[name], value)
+            else:
+                values[name] = self._literal(value, name)
+        try:
+            if call.args:
+                raise TypeError("arguments must be given by keyword")
+            return kind(**values)  # type: ignore[arg-type, return-value]
+        except TypeError as error:
+            raise self._error(f"line {call.lineno}: {kind.__name__}(…): {error}") from error
+
+    def _literal(self, node: ast.expr, name: str) -> object:
+        try:
+            return ast.literal_eval(node)
+        except ValueError as error:
+            raise self._error(f"line {node.lineno}: {name} must be a literal") from error
+
+    def _check(self, patch: Patch, reason: str) -> None:
+        for name in ("target", "versions", "symptom"):
+            if not isinstance(getattr(patch, name), str) or not getattr(patch, name):
+                raise self._error(f"{name} must be a string that is not empty")
+        specifier = self._specifier(patch.versions, "versions")
+        operators = {part.operator for part in specifier}
+        if not ("==" in operators or (operators & {">=", ">"} and operators & {"<", "<="})):
+            raise self._error(f"versions {patch.versions!r} needs both ends, as in '>=0.16,<0.17'")
+        if not isinstance(patch.requires, Mapping):
+            raise self._error("requires must map target names to specifiers")
+        for name, value in patch.requires.items():
+            self._specifier(value, f"requires[{name!r}]")
+        self._check_upstream(patch, specifier, reason)
+
+    def _check_upstream(self, patch: Patch, specifier: SpecifierSet, reason: str) -> None:
+        upstream = patch.upstream
+        if not isinstance(upstream, Upstream) or upstream.status not in STATUSES:
+            raise self._error(f"upstream must be Upstream(status=…) with one of {', '.join(STATUSES)}")
+        if upstream.status in STATUSES[-2:] and upstream.status not in reason:
+            raise self._error(f"the reason must say why the patch is {upstream.status}, in these words")
+        if not upstream.fixed_in:
+            if upstream.status == "released":
+                raise self._error("upstream.fixed_in is needed when the status is released")
+            return
+        try:
+            fixed_in = Version(upstream.fixed_in)
+        except InvalidVersion as error:
+            raise self._error(f"upstream.fixed_in: {error}") from error
+        if specifier.contains(fixed_in, prereleases=True):
+            raise self._error(f"versions {patch.versions!r} reaches into fixed_in {fixed_in}")
+
+    def _specifier(self, value: object, name: str) -> SpecifierSet:
+        try:
+            return SpecifierSet(str(value))
+        except InvalidSpecifier as error:
+            raise self._error(f"{name}: {error}") from error
+
+    def _files(self) -> dict[str, tuple[str, ...]]:
+        files: dict[str, tuple[str, ...]] = {}
+        for node in self._tree.body:
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "patch.rewrites":
+                    path, within = self._decoration(decorator)
+                    if path in files:
+                        raise self._error(f"line {node.lineno}: {path} is rewritten twice")
+                    files[path] = within
+        if not files:
+            raise self._error('at least one function must be decorated with @patch.rewrites("path", within=(…,))')
+        return files
+
+    def _decoration(self, call: ast.Call) -> tuple[str, tuple[str, ...]]:
+        path = self._literal(call.args[0], "path") if len(call.args) == 1 else None
+        if not isinstance(path, str) or not is_safe(path) or not path.endswith(".py"):
+            raise self._error(f"line {call.lineno}: {path!r} is not the path of a .py file below a site folder")
+        within = next((self._literal(k.value, "within") for k in call.keywords if k.arg == "within"), None)
+        if not isinstance(within, tuple) or not within or not all(isinstance(name, str) for name in within):
+            raise self._error(f"line {call.lineno}: within must be a tuple of dotted names")
+        return path, within
+
+    def _error(self, problem: str) -> PatchInvalid:
+        return PatchInvalid(f"{self._place}: {problem}", "correct the patch file")

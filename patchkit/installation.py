@@ -1,0 +1,184 @@
+"""An installed target: which distribution owns its files, and the files as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from patchkit.environment import Environment
+from patchkit.errors import EditableInstall, RecordMissing, SourceUnreadable, TargetError
+from patchkit.paths import read_regular, resolve_in_root, resolve_within
+from patchkit.record import RecordRow, digest, read_rows
+from patchkit.targets import Target
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A target in an environment, owned by one distribution."""
+
+    target: Target
+    distribution: str
+    """Normalised name of the distribution whose RECORD has the files."""
+    version: Version
+    site: Path
+    rows: Mapping[str, RecordRow]
+    """RECORD's rows of the files that patches touch, by path."""
+
+    @property
+    def reinstall(self) -> str:
+        """The command that brings the pristine files back."""
+        return f"pip install --force-reinstall --no-deps {self.distribution}=={self.version}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file as it is on disk."""
+
+    place: Path
+    """Its real folder and its name; the file itself may be a link."""
+    data: bytes
+    sha256: str
+    link: str | None
+    """Where the link leads, when the file is one."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    name: str
+    place: Path
+    site: Path
+
+
+def find_installation(target: Target, environment: Environment, paths: Collection[str]) -> Installation | None:
+    """Return the installation that an interpreter would import from, the first on its path."""
+    found = []
+    for site in environment.sites:
+        candidates = _candidates(site, target)
+        if candidates:
+            found.append((site, candidates))
+    if not found:
+        return None
+    if environment.root is not None and len(found) > 1:
+        places = ", ".join(str(site) for site, _ in found)
+        raise TargetError(f"{target.name} is installed more than once below the root: {places}", "name one with --site")
+    site, candidates = found[0]
+    return _owner(target, candidates, {*paths, f"{target.package}/__init__.py"})
+
+
+def normalise(name: str) -> str:
+    """Return a distribution name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _candidates(site: Path, target: Target) -> list[_Candidate]:
+    """Return the metadata folders in a site folder that belong to a target's distributions."""
+    try:
+        names = sorted(os.listdir(site))
+    except OSError as error:
+        raise TargetError(f"{site} cannot be listed: {error.strerror}", "name a folder that can be read") from error
+    found = []
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix in (".dist-info", ".egg-info"):
+            distribution = normalise(stem.split("-")[0])
+            if distribution in target.distributions:
+                found.append(_Candidate(distribution, site / name, site))
+    return found
+
+
+def _owner(target: Target, candidates: list[_Candidate], wanted: Collection[str]) -> Installation:
+    """Return the one candidate whose RECORD has the files; an alias distribution has none of them."""
+    owners = []
+    for candidate in candidates:
+        rows = _read_record(candidate, wanted)
+        if rows:
+            owners.append((candidate, rows))
+    if not owners:
+        raise _why_unowned(target, candidates)
+    candidate, rows = owners[0]
+    for other, other_rows in owners[1:]:
+        if other_rows != rows:
+            raise TargetError(
+                f"{candidate.place.name} and {other.place.name} both list the files of {target.package}, "
+                "with different digests",
+                f"uninstall both and install one of them: pip uninstall {candidate.name} {other.name}",
+            )
+    return Installation(target, candidate.name, _version(candidate), candidate.site, rows)
+
+
+def _read_record(candidate: _Candidate, wanted: Collection[str]) -> dict[str, RecordRow]:
+    place = candidate.place / "RECORD"
+    try:
+        data = read_regular(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise RecordMissing(f"{place} cannot be read: {error.strerror}", "run as a user who can read it") from error
+    return read_rows(data, wanted, str(place))
+
+
+def _why_unowned(target: Target, candidates: list[_Candidate]) -> TargetError:
+    for candidate in candidates:
+        checkout = _editable_checkout(candidate)
+        if checkout is not None:
+            return EditableInstall(
+                f"{candidate.name} is an editable install of {checkout}: there is no RECORD to compare its source with",
+                f"patch the checkout with its own version control, or install a wheel of {candidate.name}",
+            )
+    for candidate in candidates:
+        if not (candidate.place / "RECORD").exists():
+            return RecordMissing(
+                f"{candidate.place} has no RECORD: nothing says what the files of {target.package} were",
+                f"install {candidate.name} from a wheel: pip install --force-reinstall --no-deps {candidate.name}",
+            )
+    places = ", ".join(candidate.place.name for candidate in candidates)
+    return TargetError(
+        f"no distribution owns the package {target.package}: {places} lists none of its files",
+        f"install one of: {', '.join(target.distributions)}",
+    )
+
+
+def _editable_checkout(candidate: _Candidate) -> str | None:
+    try:
+        origin = json.loads(read_regular(candidate.place / "direct_url.json"))
+        return str(origin["url"]) if origin["dir_info"]["editable"] is True else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _version(candidate: _Candidate) -> Version:
+    place = candidate.place / "METADATA"
+    try:
+        # Only the head is read: the description below it can be long, and may quote such a line.
+        head, _, _ = read_regular(place).replace(b"\r\n", b"\n").partition(b"\n\n")
+        (value,) = re.findall(rb"(?m)^Version:[ \t]*(\S+)[ \t]*$", head)
+        return Version(value.decode("ascii"))
+    except (OSError, ValueError) as error:
+        raise RecordMissing(f"{place} gives no valid version: {error}", f"reinstall {candidate.name}") from error
+
+
+def read_source(installation: Installation, path: str, root: Path | None) -> Source | None:
+    """Return a file of an installation, or None when it is not there; refuse what is no regular file."""
+    place = resolve_within(installation.site, path)
+    try:
+        link = os.readlink(place) if place.is_symlink() else None
+        data = read_regular(place, follow=False) if link is None else read_link(place, link, root)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SourceUnreadable(f"{place} cannot be read: {error.strerror}", installation.reinstall) from error
+    return Source(place, data, digest(data), link)
+
+
+def read_link(place: Path, link: str, root: Path | None) -> bytes:
+    """Return what a link at a place leads to; below a root, as a process inside the root would follow it."""
+    if root is None:
+        return read_regular(place.parent / link)
+    inside = resolve_in_root(root, link if os.path.isabs(link) else f"{place.parent.relative_to(root)}/{link}")
+    return read_regular(inside, follow=False)

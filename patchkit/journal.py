@@ -1,0 +1,163 @@
+"""The journal of a site folder: what was applied there, with the pristine bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from patchkit.errors import JournalCorrupt
+from patchkit.paths import is_safe, read_regular
+from patchkit.record import digest
+
+FOLDER = ".patchkit"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One file that was written, as the journal remembers it."""
+
+    pristine: str
+    """Digest of the file as RECORD lists it; the object of that name holds its bytes."""
+    sha256: str
+    """Digest of what was written."""
+    patches: Mapping[str, str]
+    """Revisions of the patches that the file carries, by id."""
+    patchkit: str
+    """Version of patchkit that wrote it."""
+    written: int
+    """When, in seconds since the epoch."""
+    link: str | None = None
+    """Where the file led while it was a link, before the first write."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One file of an unfinished transaction."""
+
+    before: str
+    """Digest before; the object of that name holds the bytes."""
+    after: str
+    link: str | None
+    """Where the file led before, when it was a link."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An unfinished transaction."""
+
+    id: str
+    leader: str
+    """Site folder whose journal decides whether the transaction is committed."""
+    moves: Mapping[str, Move]
+    files: Mapping[str, Applied]
+    """What the journal says once the transaction is committed."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What journal.json says; empty where there is none."""
+
+    files: Mapping[str, Applied] = field(default_factory=dict)
+    pending: Pending | None = None
+    last: str = ""
+    """Id of the last transaction that was committed."""
+
+    def to_bytes(self) -> bytes:
+        """Return the text of journal.json."""
+        document = {"schema": 1, **asdict(self)}
+        return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def read_journal(site: Path) -> Journal:
+    """Read the journal of a site folder, taking nothing in it on trust."""
+    place = site / FOLDER / "journal.json"
+    try:
+        if (site / FOLDER).is_symlink():
+            raise _corrupt(place, "its folder is a link")
+        return _journal(json.loads(read_regular(place, follow=False)))
+    except (FileNotFoundError, NotADirectoryError):
+        return Journal()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _corrupt(place, str(error) or type(error).__name__) from error
+
+
+def read_object(site: Path, sha256: str) -> bytes | None:
+    """Return the bytes that the journal keeps under a digest, when they still have it."""
+    place = site / FOLDER / "objects" / sha256
+    try:
+        data = read_regular(place, follow=False)
+    except OSError:
+        return None
+    return data if digest(data) == sha256 else None
+
+
+def _corrupt(place: Path, problem: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        f"{place} cannot be used: {problem}",
+        f"remove {place}; patchkit then tells from digests what is applied, and keeps the pristine bytes it finds",
+    )
+
+
+def _journal(document: dict[str, object]) -> Journal:
+    if document["schema"] != 1:
+        raise ValueError(f"its schema is {document['schema']!r}, not 1")
+    pending = document["pending"]
+    return Journal(_files(document["files"]), None if pending is None else _pending(pending), _text(document["last"]))
+
+
+def _files(table: object) -> dict[str, Applied]:
+    return {_path(path): _applied(row) for path, row in _table(table).items()}
+
+
+def _applied(table: object) -> Applied:
+    row = _table(table)
+    written = row["written"]
+    if not isinstance(written, int):
+        raise ValueError("written is not a number")
+    patches = {_text(name): _text(revision) for name, revision in _table(row["patches"]).items()}
+    return Applied(
+        _sha256(row["pristine"]), _sha256(row["sha256"]), patches, _text(row["patchkit"]), written, _link(row["link"])
+    )
+
+
+def _pending(table: object) -> Pending:
+    row = _table(table)
+    moves = {_path(path): _move(move) for path, move in _table(row["moves"]).items()}
+    return Pending(_text(row["id"]), _text(row["leader"]), moves, _files(row["files"]))
+
+
+def _move(table: object) -> Move:
+    row = _table(table)
+    return Move(_sha256(row["before"]), _sha256(row["after"]), _link(row["link"]))
+
+
+def _table(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError("a table is missing")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string")
+    return value
+
+
+def _link(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _path(value: object) -> str:
+    if not is_safe(_text(value)):
+        raise ValueError(f"{value!r} is not a path below the site folder")
+    return _text(value)
+
+
+def _sha256(value: object) -> str:
+    if not _SHA256.fullmatch(_text(value)):
+        raise ValueError(f"{value!r} is not a digest")
+    return _text(value)

@@ -1,0 +1,73 @@
+"""RECORD rows and digests: what a distribution says its files are."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import hashlib
+import io
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from patchkit.errors import RecordMalformed
+
+_HINT = "reinstall the distribution; its RECORD cannot be trusted"
+
+
+@dataclass(frozen=True)
+class RecordRow:
+    """One row of RECORD that carries a digest."""
+
+    path: str
+    """Path relative to the site folder, as RECORD spells it."""
+    sha256: str
+    """Hexadecimal digest of the file as the wheel shipped it."""
+    size: int | None
+    """Length in bytes, where RECORD gives one."""
+
+
+def digest(data: bytes) -> str:
+    """Return the hexadecimal SHA-256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_rows(data: bytes, wanted: Collection[str], where: str) -> dict[str, RecordRow]:
+    """Return the rows of the wanted paths, refusing a RECORD that cannot be trusted for them.
+
+    Other rows are read past: ``../../bin/…`` and hashless bytecode rows are normal there. Format:
+    https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+    """
+    rows: dict[str, RecordRow] = {}
+    for elements in _elements(data, where):
+        if not elements or elements[0] not in wanted:
+            continue
+        row = _row(elements, where)
+        if rows.setdefault(row.path, row) != row:
+            raise RecordMalformed(f"{where} lists {row.path} twice, with different digests", _HINT)
+    return rows
+
+
+def _elements(data: bytes, where: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RecordMalformed(f"{where} is not a RECORD file: {error}", _HINT) from error
+
+
+def _row(elements: list[str], where: str) -> RecordRow:
+    path = elements[0]
+    if len(elements) != 3:
+        raise RecordMalformed(f"{where} has a row for {path} with {len(elements)} fields, not 3", _HINT)
+    algorithm, _, value = elements[1].partition("=")
+    if algorithm != "sha256":
+        found = f"a {algorithm} digest" if algorithm else "no digest"
+        raise RecordMalformed(f"{where} has {found} for {path}; patchkit needs sha256", _HINT)
+    try:
+        raw = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
+        size = int(elements[2]) if elements[2] else None
+    except (binascii.Error, ValueError) as error:
+        raise RecordMalformed(f"{where} has a malformed row for {path}: {error}", _HINT) from error
+    if len(raw) != 32:
+        raise RecordMalformed(f"{where} has a digest of {len(raw)} bytes for {path}, not 32", _HINT)
+    return RecordRow(path, raw.hex(), size)

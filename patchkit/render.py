@@ -1,0 +1,196 @@
+"""Reports as text: plain where they are piped, coloured where they are read on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from patchkit.diff import changed_lines, split_lines, unified_diff
+from patchkit.findings import Finding
+from patchkit.plan import Change
+from patchkit.report import Report, to_json
+from patchkit.survey import PatchState
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STYLES = {
+    "applied": "green",
+    "upstream": "green",
+    "pristine": "yellow",
+    "stale": "yellow",
+    "not-installed": "dim",
+    "not-applicable": "dim",
+    "foreign": "red",
+    "conflict": "red",
+    "missing": "red",
+}
+_TO_DO = {
+    "applied": "nothing",
+    "upstream": "nothing, it is fixed upstream",
+    "pristine": "patchkit apply",
+    "stale": "patchkit apply",
+    "not-installed": "nothing here",
+    "not-applicable": "nothing here",
+    "foreign": "see below",
+    "conflict": "see below",
+    "missing": "see below",
+}
+
+
+def printable(text: str) -> str:
+    """Return text with control characters spelt out, so that none reaches a terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+class Renderer:
+    """Writes reports to one stream and problems to another."""
+
+    def __init__(self, out: TextIO, err: TextIO, *, as_json: bool = False) -> None:
+        self._out, self._err, self._as_json = out, err, as_json
+        self._is_terminal = out.isatty() and not as_json
+
+    def report(self, report: Report, *, show_diff: bool = False) -> None:
+        """Write a report."""
+        if self._as_json:
+            self._out.write(json.dumps(to_json(report), indent=2) + "\n")
+            return
+        if report.verb == "list":
+            self._list(report)
+        elif report.verb in ("status", "check"):
+            self._states(report)
+        if show_diff:
+            self._diff(report.changes)
+        elif report.changes:
+            self._stat(report)
+        for finding in report.findings:
+            if report.verb != "status" or finding.code not in ("not-applied", "stale"):
+                self.finding(finding)
+        summary = _summary(report)
+        if summary:
+            self._line(summary, "bold green" if report.ok else "bold red")
+
+    def finding(self, finding: Finding) -> None:
+        """Write a finding: what is wrong, and what to do next."""
+        self.problem(finding.code, finding.message, finding.hint)
+
+    def problem(self, code: str, message: str, hint: str) -> None:
+        """Write a problem to the error stream."""
+        self._err.write(printable(f"{code}: {message}\n"))
+        if hint:
+            self._err.write(printable(f"    {hint}\n"))
+
+    def _list(self, report: Report) -> None:
+        rows = []
+        for header in report.headers:
+            upstream = header.patch.upstream
+            where = f"{upstream.status} in {upstream.fixed_in}" if upstream.fixed_in else upstream.status
+            rows.append((header.id, f"{header.patch.target} {header.patch.versions}", where))
+        self._table(("PATCH", "FOR", "UPSTREAM"), rows)
+        for header in report.headers:
+            self._line("")
+            self._line(header.id, "bold")
+            self._line(f"  {header.title}")
+            self._line(f"  cures: {header.patch.symptom}", "dim")
+
+    def _states(self, report: Report) -> None:
+        for target in report.targets:
+            listed = "" if target.listed else ", not listed in targets.toml"
+            name = "" if target.distribution == target.target else f" ({target.distribution})"
+            self._line(f"{target.target} {target.version}{name} in {target.site}{listed}", "dim")
+        rows = [(state.id, state.target, state.state, _to_do(state)) for state in report.patches]
+        self._table(("PATCH", "TARGET", "STATE", "TO DO"), rows)
+
+    def _stat(self, report: Report) -> None:
+        for change in report.changes:
+            hunks = changed_lines(change.before, change.after)
+            added = sum(hunk.after[1] - hunk.after[0] for hunk in hunks)
+            removed = sum(hunk.before[1] - hunk.before[0] for hunk in hunks)
+            names = ", ".join(sorted(change.patches)) or "pristine again"
+            self._line(f"{change.path}  +{added} -{removed}  {names}")
+
+    def _diff(self, changes: Sequence[Change]) -> None:
+        """Write the plan as one diff; on a terminal patch by patch, else the bytes that git apply takes."""
+        if not self._is_terminal:
+            self._out.flush()
+            for change in changes:
+                self._out.buffer.write(change.diff)
+            self._out.buffer.flush()
+            return
+        for change in changes:
+            steps = [(step.patch_id, step.before, step.after) for step in change.steps]
+            if change.undone or change.before != change.pristine:
+                steps = [(_heading(change), change.before, change.after)]
+            for heading, before, after in steps:
+                self._line(f"── {heading}", "bold")
+                for line in split_lines(unified_diff(change.path, before, after)):
+                    text = line.decode("utf-8", "backslashreplace").rstrip("\n")
+                    self._line(text, _diff_style(text))
+                self._line("")
+
+    def _table(self, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+        if self._is_terminal:
+            self._console().print(_rich_table(head, rows))
+            return
+        widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+        for row in (head, *rows):
+            self._line("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+    def _line(self, text: str, style: str = "") -> None:
+        if not self._is_terminal:
+            self._out.write(f"{printable(text)}\n")
+            return
+        self._console().print(printable(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return Console(file=self._out)
+
+
+def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> object:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in head:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+def _to_do(state: PatchState) -> str:
+    if state.state == "stale" and state.is_obsolete:
+        return "patchkit apply takes it back"
+    return _TO_DO[state.state]
+
+
+def _heading(change: Change) -> str:
+    back = f"{', '.join(sorted(change.undone))} taken back" if change.undone else ""
+    stays = f"{', '.join(sorted(change.patches))}" if change.patches else ""
+    return "; ".join(part for part in (back, stays) if part)
+
+
+def _diff_style(line: str) -> str:
+    if line.startswith(("diff ", "--- ", "+++ ")):
+        return "dim"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+
+
+def _summary(report: Report) -> str:
+    """Return the last line: what the run comes to."""
+    count = len(report.findings)
+    if count:
+        return f"{report.verb}: {count} finding{'s' if count != 1 else ''}"
+    files = len(report.changes)
+    number = f"{files} file{'s' if files != 1 else ''}"
+    if report.verb == "check":
+        return f"check: {len(report.patches)} patches in place"
+    if report.verb in ("apply", "revert") and not files:
+        return f"{report.verb}: nothing to do"
+    if report.verb in ("apply", "revert"):
+        return f"{report.verb}: {number} {'written' if report.is_written else 'would be written'}"
+    return ""

@@ -1,0 +1,108 @@
+"""The outcome of a verb, and its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from patchkit.environment import Environment
+from patchkit.findings import Finding
+from patchkit.header import Header
+from patchkit.plan import Change
+from patchkit.survey import PatchState, Survey
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """One installed target."""
+
+    target: str
+    distribution: str
+    version: str
+    site: str
+    listed: bool
+    """Whether targets.toml has the digests of its files."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a verb found and did."""
+
+    verb: str
+    ok: bool
+    environment: Environment | None = None
+    targets: tuple[TargetReport, ...] = ()
+    patches: tuple[PatchState, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What was written, or would be."""
+    is_written: bool = False
+    headers: tuple[Header, ...] = ()
+    """The catalog's patches, for ``list``."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 as asked, 1 for a finding."""
+        return 0 if self.ok else 1
+
+
+def report_targets(survey: Survey) -> tuple[TargetReport, ...]:
+    """Return what is installed, by target."""
+    return tuple(
+        TargetReport(name, found.distribution, str(found.version), str(found.site), survey.is_listed(name))
+        for name, found in survey.installed().items()
+    )
+
+
+def to_json(report: Report) -> dict[str, object]:
+    """Return the object that ``--json`` prints. Fields are added, never renamed."""
+    environment = report.environment
+    patches: Sequence[object] = [_patch(state) for state in report.patches]
+    if report.headers:
+        patches = [_header(header) for header in report.headers]
+    return {
+        "schema": SCHEMA,
+        "verb": report.verb,
+        "ok": report.ok,
+        "environment": {
+            "python": environment.python if environment else None,
+            "site": [str(site) for site in environment.sites] if environment else [],
+        },
+        "targets": [asdict(target) for target in report.targets],
+        "patches": patches,
+        "changes": [_change(change) for change in report.changes],
+        "written": report.is_written,
+        "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+def _patch(state: PatchState) -> dict[str, object]:
+    files = [asdict(file) for file in state.files]
+    return {"id": state.id, "target": state.target, "state": state.state, "reason": state.reason, "files": files}
+
+
+def _change(change: Change) -> dict[str, object]:
+    return {
+        "path": change.path,
+        "site": str(change.site),
+        "sha256_before": change.before_sha256,
+        "sha256_after": change.after_sha256,
+        "patches": sorted(change.patches),
+    }
+
+
+def _header(header: Header) -> dict[str, object]:
+    patch = header.patch
+    return {
+        "id": header.id,
+        "title": header.title,
+        "target": patch.target,
+        "versions": patch.versions,
+        "requires": dict(patch.requires),
+        "symptom": patch.symptom,
+        "upstream": asdict(patch.upstream),
+        "files": list(header.files),
+        "revision": header.revision,
+    }

@@ -1,0 +1,201 @@
+"""The transaction: every change of a plan, or none, also after a kill at any point."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from patchkit.bytecode import find_bytecode
+from patchkit.catalog import Catalog
+from patchkit.errors import PatchkitError, RollbackFailed, TransactionError
+from patchkit.journal import FOLDER, Applied, Journal, Move, Pending, read_journal, read_object
+from patchkit.lock import locked
+from patchkit.paths import read_regular, resolve_within
+from patchkit.plan import Change
+from patchkit.record import digest
+from patchkit.replacement import stage, swap, sync_folder, write_whole
+
+_PERMISSION = "run as the owner of the site folder, on a file system that can be written"
+
+
+class Transaction:
+    """Writes to some site folders while it holds their locks; leaves each with a journal, or without a trace."""
+
+    def __init__(self, sites: Iterable[Path], pycache_prefix: Path | None) -> None:
+        self._sites = tuple(sorted(set(sites)))
+        self._pycache_prefix = pycache_prefix
+
+    @contextmanager
+    def held(self) -> Iterator[Transaction]:
+        """Take the locks, take back what an interrupted run left, and tidy up in the end."""
+        try:
+            with locked(self._sites):
+                try:
+                    self.recover()
+                    yield self
+                finally:
+                    self._tidy()
+        except OSError as error:
+            raise _refused(error) from error
+
+    def recover(self) -> None:
+        """Roll an unfinished transaction back, or on where its leader is committed already."""
+        pending = [site for site in self._sites if read_journal(site).pending is not None]
+        followers = [site for site in pending if not _leads(site)]
+        for site in followers + [site for site in pending if site not in followers]:
+            self._settle(site)
+
+    def commit(self, changes: Collection[Change], obsolete: Mapping[Path, Collection[str]], catalog: Catalog) -> None:
+        """Write every change and drop obsolete journal entries; on any failure everything is as before."""
+        identity = secrets.token_hex(8)
+        try:
+            for site in self._sites:
+                journal = read_journal(site)
+                kept = {path: entry for path, entry in journal.files.items() if path not in obsolete[site]}
+                here = [change for change in changes if change.site == site]
+                self._intend(site, journal, identity, here, _files(kept, here, catalog))
+            for change in changes:
+                stage(change.place, _temporary(change.place, identity), change.after, change.after_link)
+            for change in changes:
+                swap(_temporary(change.place, identity), change.place)
+                self._drop_bytecode(change.place)
+            for change in changes:
+                if digest(read_regular(change.place)) != change.after_sha256:
+                    raise TransactionError(f"{change.place} reads back differently", "check the disk")
+            for site in self._sites:
+                self._finish(site)
+        except BaseException as error:
+            self._roll_back(error)
+            if read_journal(self._sites[0]).last == identity and isinstance(error, OSError):
+                return  # the failure came after the moment of commitment, and recovery went on from there
+            raise
+
+    def _intend(
+        self, site: Path, journal: Journal, identity: str, changes: list[Change], files: dict[str, Applied]
+    ) -> None:
+        """Put on disk what is needed to go back, and what is about to happen, in this order."""
+        objects = site / FOLDER / "objects"
+        objects.mkdir(exist_ok=True)
+        for change in changes:
+            for data in (change.pristine, change.before):
+                place = objects / digest(data)
+                if read_object(site, place.name) is None:
+                    write_whole(place, data)
+        sync_folder(objects.parent)
+        sync_folder(site)
+        moves = {change.path: Move(change.before_sha256, change.after_sha256, change.before_link) for change in changes}
+        pending = Pending(identity, os.path.realpath(self._sites[0]), moves, files)
+        self._write_journal(site, replace(journal, pending=pending))
+
+    def _settle(self, site: Path) -> None:
+        journal = read_journal(site)
+        pending = journal.pending
+        assert pending is not None
+        if not _leads(site) and _committed(pending):
+            self._finish(site)
+            return
+        for path, move in pending.moves.items():
+            place = resolve_within(site, path)
+            temporary = _temporary(place, pending.id)
+            temporary.unlink(missing_ok=True)
+            if place.exists() and digest(read_regular(place)) == move.after != move.before:
+                data = read_object(site, move.before)
+                if data is None:
+                    raise RollbackFailed(f"{site / FOLDER} has lost the bytes of {path}", "reinstall the distribution")
+                stage(place, temporary, data, move.link)
+                swap(temporary, place)
+            self._drop_bytecode(place)
+        self._write_journal(site, replace(journal, pending=None))
+
+    def _finish(self, site: Path) -> None:
+        """Mark a transaction as committed: the moment after which it is not rolled back."""
+        pending = read_journal(site).pending
+        assert pending is not None
+        self._write_journal(site, Journal(pending.files, None, pending.id))
+
+    def _roll_back(self, cause: BaseException) -> None:
+        try:
+            self.recover()
+        except (OSError, PatchkitError) as error:
+            raise RollbackFailed(
+                f"the write failed ({cause}) and could not be taken back ({error})",
+                "mend the cause, then run patchkit apply or revert again: it takes the unfinished run back first",
+            ) from error
+
+    def _tidy(self) -> None:
+        """Remove objects that nothing refers to, and the folder when nothing is applied."""
+        for site in self._sites:
+            journal = read_journal(site)
+            if journal.pending is not None:
+                continue
+            folder = site / FOLDER
+            kept = {entry.pristine for entry in journal.files.values()}
+            for place in (folder / "objects").glob("*"):
+                if place.name not in kept:
+                    place.unlink()
+            if not journal.files:
+                for name in ("objects", ".journal.json.new", "journal.json", "lock"):
+                    _remove(folder / name)
+                _remove(folder)
+                sync_folder(site)
+
+    def _drop_bytecode(self, place: Path) -> None:
+        for bytecode in find_bytecode(place, self._pycache_prefix):
+            bytecode.unlink(missing_ok=True)
+
+    def _write_journal(self, site: Path, journal: Journal) -> None:
+        write_whole(site / FOLDER / "journal.json", journal.to_bytes())
+
+
+def _files(kept: dict[str, Applied], changes: list[Change], catalog: Catalog) -> dict[str, Applied]:
+    """Return what the journal says of a site once the changes are committed."""
+    files = dict(kept)
+    for change in changes:
+        former = files.pop(change.path, None)
+        if change.patches:
+            files[change.path] = Applied(
+                pristine=change.pristine_sha256,
+                sha256=change.after_sha256,
+                patches={name: catalog.headers[name].revision for name in sorted(change.patches)},
+                patchkit=version_of("patchkit"),
+                written=int(time.time()),
+                link=former.link if former else change.before_link,
+            )
+    return files
+
+
+def _temporary(place: Path, identity: str) -> Path:
+    return place.with_name(f".{place.name}.patchkit-{identity}")
+
+
+def _leads(site: Path) -> bool:
+    pending = read_journal(site).pending
+    return pending is not None and pending.leader == os.path.realpath(site)
+
+
+def _committed(pending: Pending) -> bool:
+    """Tell whether the leader of a transaction has marked it as committed."""
+    return read_journal(Path(pending.leader)).last == pending.id
+
+
+def _remove(place: Path) -> None:
+    """Remove a file or an empty folder; one that another process has filled again stays."""
+    try:
+        if place.is_dir() and not place.is_symlink():
+            place.rmdir()
+        else:
+            place.unlink(missing_ok=True)
+    except OSError:
+        if not place.exists():
+            return
+
+
+def _refused(error: OSError) -> TransactionError:
+    where = f"{error.filename}: " if error.filename else ""
+    return TransactionError(f"nothing was changed: {where}{error.strerror or error}", _PERMISSION)
