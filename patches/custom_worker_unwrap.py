@@ -57,7 +57,9 @@ def look_through_wrapper(module: cst.Module) -> cst.Module:
     method = find_definition(module, METHOD)
     if find_all(method, cst.If, lambda node: is_code(node, LOOKUP)):
         return module
-    gate = find_one(method, cst.If, lambda node: is_code(node.test, "not supports_eagle3(model)"), f"{METHOD}: the check")
+    gate = find_one(
+        method, cst.If, lambda node: is_code(node.test, "not supports_eagle3(model)"), f"{METHOD}: the check"
+    )
     require(is_code(gate, GATE), METHOD, "the check to raise its ValueError and nothing else")
     take = find_one(method, cst.SimpleStatementLine, lambda node: is_code(node, TAKE), f"{METHOD}: {TAKE}")
     body = list(method.body.body)

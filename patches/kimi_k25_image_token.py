@@ -10,6 +10,8 @@ stay as they are. vLLM 0.18.0 has the same branch.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import libcst as cst
 
 from patchkit.cst import (
@@ -64,7 +66,7 @@ def add_branch(module: cst.Module) -> cst.Module:
 def drop_branch(module: cst.Module) -> cst.Module:
     """Take the branch out of the chain."""
     chain = _find_chain(module)
-    for before, branch in zip(chain, chain[1:]):
+    for before, branch in pairwise(chain):
         if is_marked(branch, __name__):
             return replace(module, before, before.with_changes(orelse=branch.orelse))
     return module

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from patchkit import listing
 from patchkit.catalog import Catalog, Selection
 from patchkit.environment import Environment
 from patchkit.errors import Locked, TargetError
@@ -17,7 +18,9 @@ from patchkit.plan import Change, Plan, plan_apply, plan_revert
 from patchkit.record import digest
 from patchkit.report import Report, report_targets
 from patchkit.survey import Survey
-from patchkit.transaction import Transaction
+
+if TYPE_CHECKING:
+    from patchkit.transaction import Transaction
 
 Planner = Callable[[Survey], Plan]
 
@@ -85,13 +88,17 @@ def revert(catalog: Catalog, environment: Environment, names: Collection[str], *
 
 def digests(catalog: Catalog, environment: Environment, wheels: Collection[Path], *, write: bool) -> Report:
     """Compare the listed digests with those made from wheels, or list these instead."""
+    from patchkit import listing
+
     found = [listing.list_wheel(catalog, wheel, environment) for wheel in wheels]
     merged = listing.merge(catalog.targets, found)
     if write:
         listing.write(catalog, merged)
         return Report("digests", True)
     findings = [
-        Finding("digest-unlisted", f"{target} {version} is not listed as its wheel is", "patchkit digests --write WHEEL")
+        Finding(
+            "digest-unlisted", f"{target} {version} is not listed as its wheel is", "patchkit digests --write WHEEL"
+        )
         for (target, version), files in found
         if catalog.targets.releases.get((target, version)) != files
     ]
@@ -141,8 +148,7 @@ def _carry_out(
         sites = {change.site for change in plan.changes} | (set(obsolete) if verb == "revert" else set())
         if findings or dry_run or not sites:
             return _report(verb, survey, ids_of(survey), findings, plan.changes)
-        transaction = Transaction(sites, environment.pycache_prefix)
-        with transaction.held():
+        with _transaction(sites, environment) as transaction:
             if _is_current(survey, plan.changes, sites):
                 transaction.commit(plan.changes, {site: obsolete.get(site, set()) for site in sites}, catalog)
                 break
@@ -161,9 +167,15 @@ def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Sur
     unfinished = [site for site, journal in survey.journals.items() if journal.pending is not None]
     if dry_run or survey.problems or not unfinished:
         return survey
-    with Transaction(unfinished, environment.pycache_prefix).held():
+    with _transaction(unfinished, environment):
         pass
     return Survey(catalog, environment)
+
+
+def _transaction(sites: Collection[Path], environment: Environment) -> AbstractContextManager[Transaction]:
+    from patchkit.transaction import Transaction  # with filelock, which only a writer needs
+
+    return Transaction(sites, environment.pycache_prefix).held()
 
 
 def _obsolete(survey: Survey) -> dict[Path, set[str]]:

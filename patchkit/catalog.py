@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +58,8 @@ class Catalog:
         return files
 
     def _suggest(self, name: str) -> str:
+        import difflib
+
         known = [*self.headers, *self.targets.sets]
         close = difflib.get_close_matches(name, known, n=1)
         return f"did you mean {close[0]}?" if close else f"known names: {', '.join(known)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,9 +161,7 @@ def digests(options: Options, wheels: tuple[Path, ...], write: bool) -> int:
     return _exit_code(_run(options, "digests", action))
 
 
-def _run(
-    options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False
-) -> Report | None:
+def _run(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report | None:
     """Run a verb and show its report, or the error that stopped it."""
     renderer = Renderer(sys.stdout, sys.stderr, as_json=options.as_json)
     try:
@@ -214,6 +211,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
+        import traceback
+
         traceback.print_exc()
         print("patchkit failed: this is a defect of patchkit, please report it with the lines above", file=sys.stderr)
         return 3

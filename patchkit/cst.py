@@ -20,7 +20,7 @@ _ANCHOR_HINT = "this release is not one that the patch knows; look for a newer p
 
 
 def parse(data: bytes, path: str) -> cst.Module:
-    """Parse source bytes, refusing what LibCST cannot print back byte for byte."""
+    """Parse source bytes, refusing what Python or LibCST does not take."""
     try:
         # CPython's parser goes first: LibCST's native one overflows the stack on nesting that CPython refuses.
         ast.parse(data)
@@ -32,8 +32,14 @@ def parse(data: bytes, path: str) -> cst.Module:
         if type(error).__name__ != "PanicException":
             raise
         raise UnexpectedShape(f"{path} makes LibCST's parser panic: {error}", _ANCHOR_HINT) from error
+    return module
+
+
+def parse_exactly(data: bytes, path: str) -> cst.Module:
+    """Parse source bytes, refusing also what LibCST cannot print back byte for byte (a form feed, mixed line ends)."""
+    module = parse(data, path)
     if module.bytes != data:
-        raise UnexpectedShape(f"{path} does not print back byte for byte", "report the file to patchkit")
+        raise UnexpectedShape(f"{path} does not print back byte for byte", "LibCST cannot rewrite this file")
     return module
 
 
@@ -76,10 +82,10 @@ def find_definition(module: cst.Module, dotted: str) -> cst.FunctionDef | cst.Cl
 def _definitions(scope: cst.CSTNode) -> list[cst.FunctionDef | cst.ClassDef]:
     """Return the definitions directly in a scope, also those under an ``if`` or ``try``."""
     found: list[cst.FunctionDef | cst.ClassDef] = []
-    for _, _, child in _steps(scope):
+    for _, _, child in _steps(scope, _STATEMENTS):
         if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
             found.append(child)
-        elif isinstance(child, (cst.BaseCompoundStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)):
+        else:
             found += _definitions(child)
     return found
 
@@ -92,7 +98,9 @@ def is_code(node: cst.CSTNode, code: str) -> bool:
 def code_of(node: cst.CSTNode) -> str:
     """Return the source text of a node, dedented; of a suite, that of its statements."""
     if isinstance(node, cst.IndentedBlock):
-        return cst.Module(body=node.body).code.strip()
+        return textwrap.dedent(
+            cst.Module(body=()).code_for_node(node.with_changes(header=cst.TrailingWhitespace()))
+        ).strip()
     return textwrap.dedent(cst.Module(body=()).code_for_node(node)).strip()
 
 
@@ -106,14 +114,14 @@ def _normal(code: str) -> str:
 def find_chains(root: cst.CSTNode) -> list[tuple[cst.If, ...]]:
     """Return every if/elif chain in source order, each as its branches."""
     chains = []
-    tails: set[cst.CSTNode] = set()
+    tails: set[int] = set()
     for node in find_all(root, cst.If):
-        if node in tails:
+        if id(node) in tails:
             continue
         branches = [node]
         while isinstance(branches[-1].orelse, cst.If):
             branches.append(branches[-1].orelse)
-        tails.update(branches)
+        tails.update(map(id, branches))
         chains.append(tuple(branches))
     return chains
 
@@ -128,18 +136,30 @@ def replace(root: Node, old: cst.CSTNode, new: cst.CSTNode | Sequence[cst.CSTNod
 
     Only the nodes on the way to the old one are built anew; every other node stays the same object.
     """
-    fresh = tuple(new) if isinstance(new, Sequence) else (new,)
-    for step in reversed(_way_to(root, old)):
+    steps = _way_to(root, old)
+    assert steps, "the node is not in the tree"
+    fresh: tuple[cst.CSTNode, ...] = tuple(new) if isinstance(new, Sequence) else (new,)
+    for step in reversed(steps):
         value = getattr(step.parent, step.field)
         if isinstance(value, Sequence):
             place = next(index for index, item in enumerate(value) if item is step.child)
-            changed = (*value[:place], *fresh, *value[place + 1 :])
+            parent = step.parent.with_changes(**{step.field: (*value[:place], *fresh, *value[place + 1 :])})
         else:
-            (changed,) = fresh
-        fresh = (step.parent.with_changes(**{step.field: changed}),)
-    (result,) = fresh
-    assert isinstance(result, type(root))
-    return result
+            parent = step.parent.with_changes(**{step.field: fresh[0]})
+        fresh = (parent,)
+    assert isinstance(parent, type(root))
+    return parent
+
+
+def is_same(one: object, other: object) -> bool:
+    """Tell whether two trees are equal; what they share is not compared, so it is quick for rewrites of one tree."""
+    if one is other:
+        return True
+    if isinstance(one, cst.CSTNode) and type(one) is type(other):
+        return all(is_same(getattr(one, field), getattr(other, field)) for field in one.__dataclass_fields__)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return one == other
 
 
 class _Step(NamedTuple):
@@ -148,24 +168,32 @@ class _Step(NamedTuple):
     child: cst.CSTNode
 
 
-def _steps(parent: cst.CSTNode) -> Iterator[_Step]:
+def _steps(parent: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...] = (cst.CSTNode,)) -> Iterator[_Step]:
     """Yield the children of a node; its own ``children`` builds a visitor for each node, which is slow."""
     for field in parent.__dataclass_fields__:
         value = getattr(parent, field)
         for child in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(child, cst.CSTNode):
+            if isinstance(child, kinds):
                 yield _Step(parent, field, child)
 
 
+_STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
+
+
 def _way_to(root: cst.CSTNode, node: cst.CSTNode) -> list[_Step]:
+    """Return the steps from a tree to one of its nodes, through statements alone where these lead there."""
+    return _search(root, node, _STATEMENTS) or _search(root, node, (cst.CSTNode,))
+
+
+def _search(root: cst.CSTNode, node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]) -> list[_Step]:
     way: dict[int, _Step] = {}
     queue = deque([root])
     while queue and id(node) not in way:
-        for step in _steps(queue.popleft()):
+        for step in _steps(queue.popleft(), kinds):
             way[id(step.child)] = step
             queue.append(step.child)
-    steps = []
-    while node is not root:
+    steps: list[_Step] = []
+    while id(node) in way:
         steps.append(way[id(node)])
         node = steps[-1].parent
     return steps[::-1]
@@ -199,22 +227,17 @@ def require(holds: bool, anchor: str, expected: str) -> None:
 
 
 def list_strings(node: cst.BaseExpression, anchor: str) -> tuple[str, ...]:
-    """Return the values of a list literal that holds only strings."""
-    require(isinstance(node, cst.List), anchor, "a list literal")
-    assert isinstance(node, cst.List)
-    values = []
-    for element in node.elements:
-        value = getattr(element.value, "evaluated_value", None)
-        require(isinstance(value, str), anchor, "only string literals in the list")
-        values.append(value)
-    return tuple(values)
+    """Return the values of a list literal that holds one or more strings and nothing else."""
+    elements = node.elements if isinstance(node, cst.List) else ()
+    values = [getattr(element.value, "evaluated_value", None) for element in elements]
+    strings = tuple(value for value in values if isinstance(value, str))
+    require(0 < len(strings) == len(values), anchor, "a list literal of strings")
+    return strings
 
 
 def extend_list(node: cst.List, values: Sequence[str]) -> cst.List:
-    """Return a list literal with strings added at its end, one a line where it has one a line."""
+    """Return a list literal, not an empty one, with strings added at its end, one a line where it has one a line."""
     added = [cst.Element(cst.SimpleString(f'"{value}"')) for value in values]
-    if not node.elements:
-        return node.with_changes(elements=_separated(added))
     last = node.elements[-1]
     between = _separator(node)
     kept_comment = between
@@ -231,14 +254,9 @@ def shorten_list(node: cst.List, count: int) -> cst.List:
     comma: cst.Comma | cst.MaybeSentinel = last.comma
     before = kept[-1].comma
     if isinstance(comma, cst.Comma) and isinstance(before, cst.Comma):
-        if isinstance(before.whitespace_after, cst.ParenthesizedWhitespace):
-            comma = _with_first_line(comma, before.whitespace_after.first_line)
+        space = before.whitespace_after
+        comma = _with_first_line(comma, space.first_line) if isinstance(space, cst.ParenthesizedWhitespace) else comma
     return node.with_changes(elements=(*kept[:-1], kept[-1].with_changes(comma=comma)))
-
-
-def _separated(elements: list[cst.Element]) -> list[cst.Element]:
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    return [element.with_changes(comma=comma) for element in elements[:-1]] + elements[-1:]
 
 
 def _separator(node: cst.List) -> cst.Comma:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from patchkit.errors import RewriteUnsound
 
 if TYPE_CHECKING:
-    import unidiff
+    from unidiff.patch import Hunk as ParsedHunk
 
 _CONTEXT = 3
 _NO_NEWLINE = b"\\ No newline at end of file\n"
@@ -68,7 +67,8 @@ def prove(diff: bytes, before: bytes, after: bytes) -> None:
 
 def apply_diff(diff: bytes, data: bytes, *, reverse: bool = False) -> bytes:
     """Apply a unified diff of one file with exact context: no fuzz and no offset."""
-    from unidiff import PatchSet, UnidiffParseError
+    from unidiff.errors import UnidiffParseError
+    from unidiff.patch import PatchSet
 
     lines, out, done = split_lines(data), [], 0
     try:
@@ -89,7 +89,7 @@ def apply_diff(diff: bytes, data: bytes, *, reverse: bool = False) -> bytes:
     return b"".join(out + lines[done:])
 
 
-def _sides(hunk: unidiff.Hunk) -> tuple[list[bytes], list[bytes]]:
+def _sides(hunk: ParsedHunk) -> tuple[list[bytes], list[bytes]]:
     """Return the lines of a hunk before and after; its last line may lack the line feed."""
     old: list[bytes] = []
     new: list[bytes] = []
@@ -110,6 +110,8 @@ _Opcode = tuple[str, int, int, int, int]
 
 def _opcodes(old: list[bytes], new: list[bytes]) -> list[_Opcode]:
     """Compare only the middle that differs: the rewrites are small and the files are long."""
+    import difflib
+
     start, limit = 0, min(len(old), len(new))
     while start < limit and old[start] == new[start]:
         start += 1
@@ -127,9 +129,11 @@ def _opcodes(old: list[bytes], new: list[bytes]) -> list[_Opcode]:
 
 def _groups(codes: list[_Opcode]) -> list[list[_Opcode]]:
     """Group the changes with their context, as difflib does for its own opcodes."""
+    import difflib
+
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher()
     matcher.opcodes = codes  # type: ignore[attr-defined]
-    return list(matcher.get_grouped_opcodes(_CONTEXT))  # type: ignore[arg-type]
+    return list(matcher.get_grouped_opcodes(_CONTEXT))
 
 
 def _span(low: int, high: int) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -66,6 +65,8 @@ def _active_python() -> str | None:
 
 
 def _from_interpreter(executable: str, packages: Iterable[str]) -> Environment:
+    import subprocess
+
     source = Path(probe.__file__).read_text("utf-8")
     command = [executable, "-B", "-c", source, *packages]
     hint = "name a working Python interpreter with --python"

@@ -25,140 +25,120 @@ class PatchkitError(Exception):
         return self.message
 
 
-@dataclass(eq=False)
 class ConfigError(PatchkitError):
     """Refuse targets.toml or a catalog that cannot be used."""
 
     code: ClassVar[str] = "catalog-invalid"
 
 
-@dataclass(eq=False)
 class CatalogMissing(ConfigError):
     """Refuse a catalog that is not there or holds nothing."""
 
     code: ClassVar[str] = "catalog-missing"
 
 
-@dataclass(eq=False)
 class UnknownName(ConfigError):
     """Refuse a name that is neither a patch nor a set of the catalog."""
 
     code: ClassVar[str] = "unknown-name"
 
 
-@dataclass(eq=False)
 class EnvironmentInvalid(PatchkitError):
     """Refuse an interpreter, site folder or root folder that cannot be examined."""
 
     code: ClassVar[str] = "environment-invalid"
 
 
-@dataclass(eq=False)
 class TargetError(PatchkitError):
     """Refuse an installed distribution that patchkit cannot vouch for."""
 
     code: ClassVar[str] = "owner-unclear"
 
 
-@dataclass(eq=False)
 class EditableInstall(TargetError):
     """Refuse a distribution that is a checkout, not a wheel."""
 
     code: ClassVar[str] = "editable-install"
 
 
-@dataclass(eq=False)
 class PathEscape(TargetError):
     """Refuse a path that leaves its root, by name or through a link."""
 
     code: ClassVar[str] = "path-escape"
 
 
-@dataclass(eq=False)
 class SourceUnreadable(TargetError):
     """Refuse a file that is there but cannot be read as a regular file."""
 
     code: ClassVar[str] = "file-unreadable"
 
 
-@dataclass(eq=False)
 class RecordMissing(TargetError):
     """Refuse a distribution without RECORD: nothing says what pristine is."""
 
     code: ClassVar[str] = "record-missing"
 
 
-@dataclass(eq=False)
 class RecordMalformed(TargetError):
     """Refuse a RECORD that cannot be read or that contradicts itself."""
 
     code: ClassVar[str] = "record-malformed"
 
 
-@dataclass(eq=False)
 class PatchError(PatchkitError):
     """Refuse a patch, or a patch on this source."""
 
     code: ClassVar[str] = "conflict"
 
 
-@dataclass(eq=False)
 class PatchInvalid(PatchError):
     """Refuse a patch file that does not say what a patch must say."""
 
     code: ClassVar[str] = "patch-invalid"
 
 
-@dataclass(eq=False)
 class AnchorNotFound(PatchError):
     """Refuse a source in which the code to rewrite is not found."""
 
     code: ClassVar[str] = "anchor-not-found"
 
 
-@dataclass(eq=False)
 class AnchorAmbiguous(PatchError):
     """Refuse a source in which the code to rewrite is found more than once."""
 
     code: ClassVar[str] = "anchor-ambiguous"
 
 
-@dataclass(eq=False)
 class UnexpectedShape(PatchError):
     """Refuse a source in which the code to rewrite looks different."""
 
     code: ClassVar[str] = "unexpected-shape"
 
 
-@dataclass(eq=False)
 class RewriteUnsound(PatchError):
     """Refuse a rewrite that failed one of its proofs."""
 
     code: ClassVar[str] = "rewrite-unsound"
 
 
-@dataclass(eq=False)
 class JournalCorrupt(PatchkitError):
     """Refuse a journal that cannot be read."""
 
     code: ClassVar[str] = "journal-corrupt"
 
 
-@dataclass(eq=False)
 class TransactionError(PatchkitError):
     """Report a write that failed; the tree is as it was before."""
 
     code: ClassVar[str] = "write-failed"
 
 
-@dataclass(eq=False)
 class Locked(TransactionError):
     """Report that another patchkit is writing to the same tree."""
 
     code: ClassVar[str] = "locked"
 
 
-@dataclass(eq=False)
 class RollbackFailed(TransactionError):
     """Report a write that failed and could not be taken back at once."""
 

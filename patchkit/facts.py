@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.metadata import version as version_of
 
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
@@ -91,12 +90,14 @@ class Examiner:
         """Return the patches whose part of the file is not what today's plan writes."""
         headers = self._catalog.headers
         changed = frozenset(
-            name for name, revision in entry.patches.items() if name not in headers or headers[name].revision != revision
+            name
+            for name, revision in entry.patches.items()
+            if name not in headers or headers[name].revision != revision
         )
         if changed - set(headers):
             return changed
         listed = bare.listing.patched.get(frozenset(entry.patches)) if bare.listing else None
-        if not changed and (listed == source.sha256 or entry.patchkit == version_of("patchkit")):
+        if not changed and (listed == source.sha256 or _is_own(entry)):
             return frozenset()
         try:
             pristine = self.pristine_bytes(bare)
@@ -104,3 +105,10 @@ class Examiner:
         except PatchError:
             planned = None
         return frozenset() if planned == source.data else changed or frozenset(entry.patches)
+
+
+def _is_own(entry: Applied) -> bool:
+    """Tell whether this version of patchkit wrote a file."""
+    from importlib.metadata import version
+
+    return entry.patchkit == version("patchkit")

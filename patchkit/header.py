@@ -72,19 +72,21 @@ class _Reader:
         patch = self._patch()
         self._check(patch, reason)
         files = self._files()
-        return Header(self._place.stem, title.strip(), reason.strip(), patch, files, source, digest(source), self._place)
+        return Header(
+            self._place.stem, title.strip(), reason.strip(), patch, files, source, digest(source), self._place
+        )
 
     def _patch(self) -> Patch:
         for node in self._tree.body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "patch":
-                if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Patch":
-                    return self._build(Patch, node.value, upstream=Upstream)
+            if isinstance(node, ast.Assign) and ast.unparse(node).startswith("patch = Patch("):
+                assert isinstance(node.value, ast.Call)
+                return self._build(Patch, node.value, upstream=Upstream)
         raise self._error("there must be one `patch = Patch(…)` at the top level")
 
     def _build(self, kind: type[Patch] | type[Upstream], call: ast.Call, **inner: type[Upstream]) -> Patch:
         values: dict[str, object] = {}
         for keyword in call.keywords:
-            name, value = keyword.arg or "**", keyword.value
+            name, value = str(keyword.arg), keyword.value
             if name in inner and isinstance(value, ast.Call):
                 values[name] = self._build(inner[name], value)
             else:
@@ -118,7 +120,7 @@ class _Reader:
 
     def _check_upstream(self, patch: Patch, specifier: SpecifierSet, reason: str) -> None:
         upstream = patch.upstream
-        if not isinstance(upstream, Upstream) or upstream.status not in STATUSES:
+        if getattr(upstream, "status", None) not in STATUSES:
             raise self._error(f"upstream must be Upstream(status=…) with one of {', '.join(STATUSES)}")
         if upstream.status in STATUSES[-2:] and upstream.status not in reason:
             raise self._error(f"the reason must say why the patch is {upstream.status}, in these words")

@@ -41,14 +41,18 @@ def merge(targets: Targets, found: Iterable[tuple[Release, dict[str, Listing]]])
     fresh: dict[Release, dict[str, Listing]] = {}
     for release, files in found:
         if fresh.setdefault(release, files) != files:
-            raise ConfigError(f"two wheels of {' '.join(release)} differ", "list them as two releases, or leave one out")
+            raise ConfigError(
+                f"two wheels of {' '.join(release)} differ", "list them as two releases, or leave one out"
+            )
     return replace(targets, releases={**releases, **fresh})
 
 
 def to_toml(targets: Targets) -> str:
     """Return the releases as the generated part of targets.toml."""
     lines = [MARK]
-    for (target, version), files in sorted(targets.releases.items(), key=lambda item: (item[0][0], Version(item[0][1]))):
+    for (target, version), files in sorted(
+        targets.releases.items(), key=lambda item: (item[0][0], Version(item[0][1]))
+    ):
         for path, listing in sorted(files.items()):
             lines.append(f'\n[releases.{target}."{version}"."{path}"]\npristine = "{listing.pristine}"\n')
             lines += [f'{_key(patches)} = "{sha256}"\n' for patches, sha256 in _ordered(listing.patched)]

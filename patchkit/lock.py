@@ -28,7 +28,7 @@ def locked(sites: Collection[Path], timeout: float = TIMEOUT) -> Iterator[None]:
 
 
 def _acquire(site: Path, deadline: float, timeout: float) -> FileLock:
-    """Take the lock of one folder. Its holder may remove the file, with the folder, so a lock that is gone is no lock."""
+    """Take the lock of one folder; its holder may remove it with the folder, and a lock that is gone is no lock."""
     place = site / FOLDER / "lock"
     while True:
         place.parent.mkdir(exist_ok=True)

@@ -87,7 +87,9 @@ def refusal(survey: Survey, state: PatchState, selection: Selection) -> Finding 
     """Return the finding for a patch that cannot be applied."""
     if state.state in ("not-installed", "not-applicable"):
         hint = "name the set instead of the patch if it may be absent, or install what it is for"
-        return Finding(state.state, f"{state.id}: {state.reason}", hint, state.id) if state.id in selection.named else None
+        return (
+            Finding(state.state, f"{state.id}: {state.reason}", hint, state.id) if state.id in selection.named else None
+        )
     if state.error is not None:
         return from_error(state.error, state.id, _urgent_file(state))
     if state.state == "foreign":
@@ -158,7 +160,9 @@ def _add(
         findings.append(Finding("pristine-lost", message, facts.installation.reinstall, None, facts.path))
         return
     if facts.listing is None and goal and not allow_unlisted:
-        message = f"{facts.path} of {facts.installation.distribution} {facts.installation.version} is not in targets.toml"
+        message = (
+            f"{facts.path} of {facts.installation.distribution} {facts.installation.version} is not in targets.toml"
+        )
         hint = "add --allow-unlisted to apply patches to a release that nobody has proved them on"
         findings.append(Finding("digest-unlisted", message, hint, None, facts.path))
         return

@@ -19,7 +19,7 @@ def survey(packages):  # type: ignore[no-untyped-def]
         path.insert(0, os.getcwd())
     original, sys.path = sys.path, path
     try:
-        found = dict((package, _folder(package)) for package in packages)
+        found = dict((package, _folder(package)) for package in packages)  # type: ignore[no-untyped-call]
     finally:
         sys.path = original
     return {
@@ -42,4 +42,4 @@ def _folder(package):  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
-    print(MARK + json.dumps(survey(sys.argv[1:])))
+    print(MARK + json.dumps(survey(sys.argv[1:])))  # type: ignore[no-untyped-call]

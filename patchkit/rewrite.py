@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import subprocess
+import gc
 import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ class Rewriter:
         """Apply patches to the pristine bytes of a file in the order of their ids, proving every step."""
         key = (path, digest(pristine), tuple(sorted(ids)))
         if key not in self._rewrites:
-            self._rewrites[key] = self._fold(path, pristine, key[2])
+            with _collector_paused():
+                self._rewrites[key] = self._fold(path, pristine, key[2])
         return self._rewrites[key]
 
     def restore(self, path: str, data: bytes, ids: Collection[str], pristine_sha256: str) -> Rewrite | None:
@@ -95,9 +97,9 @@ class Rewriter:
             return Rewrite(pristine, pristine, ())
         from patchkit import cst
 
-        data, module, steps = pristine, cst.parse(pristine, path), []
+        data, module, steps = pristine, cst.parse_exactly(pristine, path), []
         for patch_id in ids:
-            after = _run(self._load(patch_id).rewritings[path], module, patch_id)
+            after = _run(self._load(patch_id).rewritings[path], module, data, patch_id)
             if after == data:
                 continue
             module = self._prove(path, patch_id, data, after)
@@ -112,20 +114,33 @@ class Rewriter:
         from patchkit import cst
 
         module = cst.parse(after, path)
-        if _run(self._load(patch_id).rewritings[path], module, patch_id) != after:
+        if _run(self._load(patch_id).rewritings[path], module, after, patch_id) != after:
             raise RewriteUnsound(f"{patch_id} changes {path} again when it is applied to its own result", _REPORT)
         within = self._catalog.headers[patch_id].files[path]
         _stays_within(before, after, within, f"{patch_id} changes {path}")
         return module
 
 
-def _run(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> bytes:
-    """Run a rewrite twice on the same tree and return what both runs give."""
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector: syntax trees are many objects without cycles, all of them needed."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _run(rewriting: Rewriting, module: libcst.Module, data: bytes, patch_id: str) -> bytes:
+    """Run a rewrite twice on the tree of some source and return what both runs give."""
+    from patchkit import cst
+
     first, second = _call(rewriting, module, patch_id), _call(rewriting, module, patch_id)
-    data = first.bytes
-    if first is not second and second.bytes != data:
+    if not cst.is_same(first, second):
         raise RewriteUnsound(f"{patch_id} gives two different results for the same source", _REPORT)
-    return data
+    return data if first is module else first.bytes
 
 
 def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.Module:
@@ -207,6 +222,8 @@ def _compile(data: bytes, path: str, environment: Environment) -> None:
 
     Without an interpreter (a site folder, an image) the grammar of its version is the best that can be asked.
     """
+    import subprocess
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -219,4 +236,6 @@ def _compile(data: bytes, path: str, environment: Environment) -> None:
                 subprocess.run(command, input=data, capture_output=True, timeout=60, check=True)
     except (SyntaxError, ValueError, subprocess.SubprocessError, OSError) as error:
         version = ".".join(map(str, environment.version))
-        raise RewriteUnsound(f"{path} does not compile for Python {version} once rewritten: {error}", _REPORT) from error
+        raise RewriteUnsound(
+            f"{path} does not compile for Python {version} once rewritten: {error}", _REPORT
+        ) from error

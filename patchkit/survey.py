@@ -12,8 +12,8 @@ from packaging.specifiers import SpecifierSet
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import JournalCorrupt, PatchError, PatchkitError, TargetError
-from patchkit.header import Header
 from patchkit.facts import Examiner, FileFacts
+from patchkit.header import Header
 from patchkit.installation import Installation, find_installation
 from patchkit.journal import Journal, read_journal
 
@@ -142,9 +142,7 @@ class Survey:
         files = [_file(fact, state) for fact in facts]
         return PatchState(header.id, header.patch.target, state, tuple(files), reason, is_obsolete=state == "stale")
 
-    def _verdict(
-        self, header: Header, installation: Installation, facts: list[FileFacts]
-    ) -> tuple[str, str] | None:
+    def _verdict(self, header: Header, installation: Installation, facts: list[FileFacts]) -> tuple[str, str] | None:
         """Return the state that versions alone decide, with the reason; None when the files decide."""
         reason = self._why_not_required(header) or _why_not_in_range(header, installation, facts)
         if reason is None:
