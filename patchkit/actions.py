@@ -12,7 +12,7 @@ from patchkit.environment import Environment
 from patchkit.errors import Locked, TargetError
 from patchkit.findings import Finding
 from patchkit.inspection import inspect_journals, inspect_loading, inspect_selection, nothing_applies
-from patchkit.journal import read_journal
+from patchkit.journal import FOLDER, read_journal
 from patchkit.paths import read_regular
 from patchkit.plan import Change, Plan, plan_apply, plan_revert
 from patchkit.record import digest
@@ -145,9 +145,9 @@ def _carry_out(
         plan = planner(survey)
         findings = [*inspect_journals(survey), *plan.findings]
         obsolete = {} if findings else _obsolete(survey)
-        sites = {change.site for change in plan.changes} | (set(obsolete) if verb == "revert" else set())
+        sites = {change.site for change in plan.changes} | (_leftovers(survey, obsolete) if verb == "revert" else set())
         if findings or dry_run or not sites:
-            return _report(verb, survey, ids_of(survey), findings, plan.changes)
+            return _report(verb, survey, ids_of(survey), findings, plan.changes if dry_run else ())
         with _transaction(sites, environment) as transaction:
             if _is_current(survey, plan.changes, sites):
                 transaction.commit(plan.changes, {site: obsolete.get(site, set()) for site in sites}, catalog)
@@ -192,6 +192,12 @@ def _obsolete(survey: Survey) -> dict[Path, set[str]]:
         for site, journal in survey.journals.items()
         if not unclear and (obsolete := {path for path in journal.files if (site, path) not in described})
     }
+
+
+def _leftovers(survey: Survey, obsolete: Collection[Path]) -> set[Path]:
+    """Return the site folders with a journal that says nothing: what a killed run left before it wrote anything."""
+    bare = {site for site, journal in survey.journals.items() if not journal.files and (site / FOLDER).is_dir()}
+    return bare | set(obsolete)
 
 
 def _is_current(survey: Survey, changes: Collection[Change], sites: Collection[Path]) -> bool:

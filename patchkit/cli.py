@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -197,6 +198,9 @@ def _environment(options: Options, catalog: Catalog) -> Environment:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no name of a file stops a report
     try:
         code = cli.main(arguments, prog_name="patchkit", standalone_mode=False)
         sys.stdout.flush()

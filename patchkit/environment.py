@@ -97,12 +97,19 @@ def _from_answer(answer: dict[str, object]) -> Environment:
 
 
 def _folders(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the folders among some paths, each real folder once (lib64 is often a link to lib)."""
+    """Return the folders that hold distributions, each real folder once (lib64 is often a link to lib)."""
     seen: dict[str, Path] = {}
     for path in paths:
-        if path.is_dir():
+        if any(name.endswith((".dist-info", ".egg-info")) for name in _names(path)):
             seen.setdefault(os.path.realpath(path), Path(os.path.abspath(path)))
     return tuple(seen.values())
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []  # Python finds nothing there either
 
 
 def _from_site(site: Path) -> Environment:

@@ -81,7 +81,7 @@ def _candidates(site: Path, target: Target) -> list[_Candidate]:
     try:
         names = sorted(os.listdir(site))
     except OSError as error:
-        raise TargetError(f"{site} cannot be listed: {error.strerror}", "name a folder that can be read") from error
+        raise TargetError(f"{site} cannot be listed: {error.strerror}", "run as a user who can read it") from error
     found = []
     for name in names:
         stem, suffix = os.path.splitext(name)

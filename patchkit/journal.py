@@ -76,8 +76,8 @@ def read_journal(site: Path) -> Journal:
     """Read the journal of a site folder, taking nothing in it on trust."""
     place = site / FOLDER / "journal.json"
     try:
-        if (site / FOLDER).is_symlink():
-            raise _corrupt(place, "its folder is a link")
+        if any(folder.is_symlink() for folder in (site / FOLDER, site / FOLDER / "objects")):
+            raise _corrupt(place, "a folder of it is a link")
         return _journal(json.loads(read_regular(place, follow=False)))
     except (FileNotFoundError, NotADirectoryError):
         return Journal()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patchkit.catalog import Selection
 from patchkit.diff import prove, unified_diff
-from patchkit.errors import PatchkitError, RewriteUnsound
+from patchkit.errors import EditableInstall, PatchkitError, RewriteUnsound, TargetError
 from patchkit.facts import FileFacts
 from patchkit.findings import Finding, from_error
 from patchkit.installation import read_link
@@ -73,7 +73,7 @@ def plan_apply(survey: Survey, selection: Selection, *, allow_unlisted: bool = F
 
 def plan_revert(survey: Survey, ids: Collection[str]) -> Plan:
     """Plan so that some patches are not applied, beside those that stay."""
-    findings: list[Finding] = []
+    findings = _unclear(survey, ids)
     changes: list[Change] = []
     for facts in _touched(survey, ids):
         if facts.carried is None:
@@ -81,6 +81,17 @@ def plan_revert(survey: Survey, ids: Collection[str]) -> Plan:
         elif facts.carried & set(ids):
             _add(survey, facts, facts.carried - set(ids), True, changes, findings)
     return Plan(tuple(changes), tuple(findings))
+
+
+def _unclear(survey: Survey, ids: Collection[str]) -> list[Finding]:
+    """Return the findings for targets that cannot be looked into; nothing was ever applied to a checkout."""
+    known = set(ids) & set(survey.catalog.headers)
+    problems = [survey.installations[name] for name in sorted({survey.catalog.target_of(one).name for one in known})]
+    return [
+        from_error(problem)
+        for problem in problems
+        if isinstance(problem, TargetError) and not isinstance(problem, EditableInstall)
+    ]
 
 
 def refusal(survey: Survey, state: PatchState, selection: Selection) -> Finding | None:

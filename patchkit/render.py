@@ -68,7 +68,9 @@ class Renderer:
             if report.verb != "status" or finding.code not in ("not-applied", "stale"):
                 self.finding(finding)
         summary = _summary(report)
-        if summary:
+        if show_diff:
+            self._err.write(f"{summary}\n" if summary else "")
+        elif summary:
             self._line(summary, "bold green" if report.ok else "bold red")
 
     def finding(self, finding: Finding) -> None:
@@ -183,8 +185,12 @@ def _diff_style(line: str) -> str:
 def _summary(report: Report) -> str:
     """Return the last line: what the run comes to."""
     count = len(report.findings)
+    if report.verb == "status":
+        in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
+        return f"status: {in_place} of {len(report.patches)} patches in place"
     if count:
-        return f"{report.verb}: {count} finding{'s' if count != 1 else ''}"
+        refused = ", nothing was written" if report.verb in ("apply", "revert") and not report.is_written else ""
+        return f"{report.verb}: {count} finding{'s' if count != 1 else ''}{refused}"
     files = len(report.changes)
     number = f"{files} file{'s' if files != 1 else ''}"
     if report.verb == "check":

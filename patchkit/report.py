@@ -90,6 +90,7 @@ def _change(change: Change) -> dict[str, object]:
         "sha256_before": change.before_sha256,
         "sha256_after": change.after_sha256,
         "patches": sorted(change.patches),
+        "diff": change.diff.decode("utf-8", "backslashreplace"),
     }
 
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -39,8 +39,11 @@ class Transaction:
                 try:
                     self.recover()
                     yield self
-                finally:
-                    self._tidy()
+                except BaseException:
+                    with suppress(OSError, PatchkitError):
+                        self._tidy()
+                    raise
+                self._tidy()
         except OSError as error:
             raise _refused(error) from error
 
@@ -132,18 +135,26 @@ class Transaction:
         """Remove objects that nothing refers to, and the folder when nothing is applied."""
         for site in self._sites:
             journal = read_journal(site)
-            if journal.pending is not None:
-                continue
+            if journal.pending is None:
+                self._tidy_site(site, journal)
+
+    def _tidy_site(self, site: Path, journal: Journal) -> None:
+        try:
             folder = site / FOLDER
             kept = {entry.pristine for entry in journal.files.values()}
             for place in (folder / "objects").glob("*"):
                 if place.name not in kept:
                     place.unlink()
             if not journal.files:
-                for name in ("objects", ".journal.json.new", "journal.json", "lock"):
-                    _remove(folder / name)
-                _remove(folder)
+                for name in (".journal.json.new", "journal.json", "lock"):
+                    (folder / name).unlink(missing_ok=True)
+                with suppress(OSError):  # another run may have put its own lock there meanwhile
+                    (folder / "objects").rmdir()
+                    folder.rmdir()
                 sync_folder(site)
+        except OSError as error:
+            message = f"the files are as asked, but {site / FOLDER} could not be tidied: {error.strerror}"
+            raise TransactionError(message, _PERMISSION) from error
 
     def _drop_bytecode(self, place: Path) -> None:
         for bytecode in find_bytecode(place, self._pycache_prefix):
@@ -182,18 +193,6 @@ def _leads(site: Path) -> bool:
 def _committed(pending: Pending) -> bool:
     """Tell whether the leader of a transaction has marked it as committed."""
     return read_journal(Path(pending.leader)).last == pending.id
-
-
-def _remove(place: Path) -> None:
-    """Remove a file or an empty folder; one that another process has filled again stays."""
-    try:
-        if place.is_dir() and not place.is_symlink():
-            place.rmdir()
-        else:
-            place.unlink(missing_ok=True)
-    except OSError:
-        if not place.exists():
-            return
 
 
 def _refused(error: OSError) -> TransactionError:

