@@ -42,7 +42,7 @@ def _store(ctx: click.Context, param: click.Parameter, value: object) -> None:
 
 def shared(command: Command) -> Command:
     """Add the shared options; they may stand before the verb or after it."""
-    folder = click.Path(path_type=Path)
+    folder = click.Path(path_type=Path, readable=False)  # os.access is no answer; reading is
     declarations: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         (("--python",), {"metavar": "EXE", "help": "The target's interpreter (default: the active environment's)."}),
         (("--site",), {"type": folder, "metavar": "DIR", "help": "A site-packages folder."}),
@@ -106,7 +106,7 @@ def diff(options: Options, names: tuple[str, ...], exit_code: bool, allow_unlist
         return actions.diff(*_subject(options, catalog, names), allow_unlisted=allow_unlisted)
 
     report = _run(options, "diff", action, show_diff=not stat)
-    return 1 if exit_code and report and report.changes else _exit_code(report, findings_count=exit_code)
+    return 1 if exit_code and report.changes else _exit_code(report, findings_count=exit_code)
 
 
 @cli.command()
@@ -149,7 +149,7 @@ def check(options: Options, names: tuple[str, ...]) -> int:
 
 
 @cli.command(hidden=True)
-@click.argument("wheels", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("wheels", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
 @click.option("--write", is_flag=True, help="Write the digests to targets.toml instead of comparing them.")
 @shared
 @click.pass_obj
@@ -162,7 +162,7 @@ def digests(options: Options, wheels: tuple[Path, ...], write: bool) -> int:
     return _exit_code(_run(options, "digests", action))
 
 
-def _run(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report | None:
+def _run(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report:
     """Run a verb and show its report, or the error that stopped it."""
     renderer = Renderer(sys.stdout, sys.stderr, as_json=options.as_json)
     try:
@@ -170,16 +170,19 @@ def _run(options: Options, verb: str, action: Callable[[Catalog], Report], *, sh
     except UnknownName as error:
         raise click.UsageError(f"{error.message}; {error.hint}") from error
     except PatchkitError as error:
-        renderer.report(Report(verb, False, findings=(from_error(error),)))
-        return None
-    renderer.report(report, show_diff=show_diff)
+        report = Report(verb, False, findings=(from_error(error),))
+    try:
+        renderer.report(report, show_diff=show_diff)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone; the exit code still tells what was found. Python must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return report
 
 
-def _exit_code(report: Report | None, *, findings_count: bool = True) -> int:
-    if report is None:
-        return 1
-    return report.exit_code if findings_count else 0
+def _exit_code(report: Report, *, findings_count: bool = True) -> int:
+    """Return the exit code; a verb that could not go on counts even where findings do not."""
+    return report.exit_code if findings_count or report.environment is None else 0
 
 
 def _subject(options: Options, catalog: Catalog, names: tuple[str, ...]) -> tuple[Catalog, Environment, Selection]:
@@ -203,17 +206,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # no name of a file stops a report
     try:
         code = cli.main(arguments, prog_name="patchkit", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("interrupted: the tree is as it was before", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of the output has gone; what was asked is done. Python must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception:
         import traceback
 

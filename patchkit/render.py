@@ -143,7 +143,9 @@ class Renderer:
         if not self._is_terminal:
             self._out.write(f"{printable(text)}\n")
             return
-        self._console().print(printable(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
+        from rich.text import Text  # which takes neither markup nor :emoji: names for anything but text
+
+        self._console().print(Text(printable(text), style=style), soft_wrap=True)
 
     def _console(self) -> Console:
         from rich.console import Console

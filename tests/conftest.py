@@ -11,7 +11,7 @@ from tests.trees import ENGINE, WORKER, WORKER_PATCH, Tree, install, list_digest
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Return two pristine, listed distributions: the engine under the name engine-cpu beside an alias, and the worker."""
+    """Return two pristine, listed distributions: the engine, by engine-cpu beside an alias, and the worker."""
     site = tmp_path / "lib" / "python3.11" / "site-packages"
     site.mkdir(parents=True)
     engine = {"engine/__init__.py": "", "engine/core.py": ENGINE}

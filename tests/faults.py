@@ -44,9 +44,11 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
     if not _FAULT.folder or event not in _EVENTS:
         return
     first = arguments[0]
-    if isinstance(first, (str, bytes, os.PathLike)) and os.fsdecode(first).startswith(_FAULT.folder):
-        _FAULT.step()
-    elif isinstance(first, int) and event in ("os.chmod", "os.utime"):
+    if isinstance(first, int):
+        is_ours = event in ("os.chmod", "os.utime")
+    else:
+        is_ours = isinstance(first, (str, bytes, os.PathLike)) and os.fsdecode(first).startswith(_FAULT.folder)
+    if is_ours:
         _FAULT.step()
 
 

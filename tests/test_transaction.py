@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 from patchkit.cli import run
 from tests.faults import armed, fail
-from tests.trees import ENGINE, WORKER, Tree, snapshot
+from tests.trees import Tree, snapshot
 
 ROOT = Path(__file__).parent.parent
 

@@ -117,7 +117,10 @@ def install(
     *,
     rows: list[tuple[str, str, str]] | None = None,
 ) -> Path:
-    """Install a distribution as pip does: CRLF rows, quoted paths, hashless bytecode, scripts outside; return its metadata folder."""
+    """Install a distribution as pip does and return its metadata folder.
+
+    RECORD has CRLF line ends, quoted paths, rows without a digest and rows that lead out of the site folder.
+    """
     metadata = site / f"{name.replace('-', '_')}-{version}.dist-info"
     contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
     contents[f"{metadata.name}/METADATA"] = (
