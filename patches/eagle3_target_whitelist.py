@@ -30,7 +30,7 @@ from patchkit.patch import Patch, Upstream
 patch = Patch(
     target="vllm",
     versions=">=0.15.0,<0.18.0",
-    symptom="Eagle3 is only supported for",
+    symptom="is only supported for",
     upstream=Upstream(
         status="released", issue="vllm-project/vllm#31254", pull="vllm-project/vllm#36361", fixed_in="0.18.0"
     ),

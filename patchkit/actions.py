@@ -62,28 +62,25 @@ def apply(
     def verify(survey: Survey) -> Iterable[Finding]:
         yield from inspect_selection(survey, selection)
 
-    return _carry_out("apply", catalog, environment, lambda _: selection.ids, planner, verify, dry_run)
+    return _carry_out("apply", catalog, environment, selection.ids, planner, verify, dry_run)
 
 
 def revert(catalog: Catalog, environment: Environment, names: Collection[str], *, dry_run: bool) -> Report:
     """Make the named patches not applied, or all; a file without a patch is as its wheel shipped it."""
+    ids = _revertible(Survey(catalog, environment), names)
 
     def planner(survey: Survey) -> Plan:
-        ids = _revertible(survey, names)
-        known = survey.states(name for name in ids if name in catalog.headers)
         plan = plan_revert(survey, ids)
-        is_over_nothing = not plan.changes and not any(survey.journals[site].files for site in survey.journals)
+        is_over_nothing = not plan.changes and not any(journal.files for journal in survey.journals.values())
+        known = survey.states(name for name in ids if name in catalog.headers)
         return Plan(plan.changes, (*plan.findings, *(nothing_applies(known) if is_over_nothing else ())))
 
     def verify(survey: Survey) -> Iterable[Finding]:
-        for change in plan_revert(survey, _revertible(survey, names)).changes:
+        for change in plan_revert(survey, ids).changes:
             message = f"{change.path} still carries {', '.join(sorted(change.undone))}"
             yield Finding("still-applied", message, "run the command again", None, change.path)
 
-    def ids_of(survey: Survey) -> Collection[str]:
-        return _revertible(survey, names)
-
-    return _carry_out("revert", catalog, environment, ids_of, planner, verify, dry_run)
+    return _carry_out("revert", catalog, environment, ids, planner, verify, dry_run)
 
 
 def digests(catalog: Catalog, environment: Environment, wheels: Collection[Path], *, write: bool) -> Report:
@@ -134,7 +131,7 @@ def _carry_out(
     verb: str,
     catalog: Catalog,
     environment: Environment,
-    ids_of: Callable[[Survey], Collection[str]],
+    ids: Collection[str],
     planner: Planner,
     verify: Callable[[Survey], Iterable[Finding]],
     dry_run: bool,
@@ -147,7 +144,7 @@ def _carry_out(
         obsolete = {} if findings else _obsolete(survey)
         sites = {change.site for change in plan.changes} | (_leftovers(survey, obsolete) if verb == "revert" else set())
         if findings or dry_run or not sites:
-            return _report(verb, survey, ids_of(survey), findings, plan.changes if dry_run else ())
+            return _report(verb, survey, ids, findings, plan.changes if dry_run else ())
         with _transaction(sites, environment) as transaction:
             if _is_current(survey, plan.changes, sites):
                 transaction.commit(plan.changes, {site: obsolete.get(site, set()) for site in sites}, catalog)
@@ -158,7 +155,7 @@ def _carry_out(
         raise Locked("other runs keep changing the tree", "wait for them to end, then run the same command again")
     survey = Survey(catalog, environment)
     findings = [*inspect_journals(survey), *verify(survey)]
-    return _report(verb, survey, ids_of(survey), findings, plan.changes, is_written=True)
+    return _report(verb, survey, ids, findings, plan.changes, is_written=True)
 
 
 def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Survey:

@@ -42,7 +42,7 @@ def find_environment(python: str | None, site: Path | None, root: Path | None, p
     if root is not None:
         return _from_root(root)
     executable = python or _active_python()
-    if executable is None:
+    if executable is None or os.path.abspath(executable) == sys.executable:
         return _from_answer(probe.survey(packages))  # type: ignore[no-untyped-call]
     return _from_interpreter(executable, packages)
 

@@ -114,7 +114,8 @@ class Rewriter:
         from patchkit import cst
 
         module = cst.parse(after, path)
-        if _run(self._load(patch_id).rewritings[path], module, after, patch_id) != after:
+        again = _call(self._load(patch_id).rewritings[path], module, patch_id)
+        if again is not module and again.bytes != after:
             raise RewriteUnsound(f"{patch_id} changes {path} again when it is applied to its own result", _REPORT)
         within = self._catalog.headers[patch_id].files[path]
         _stays_within(before, after, within, f"{patch_id} changes {path}")

