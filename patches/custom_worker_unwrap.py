@@ -61,13 +61,15 @@ def look_through_wrapper(module: cst.Module) -> cst.Module:
         method, cst.If, lambda node: is_code(node.test, "not supports_eagle3(model)"), f"{METHOD}: the check"
     )
     require(is_code(gate, GATE), METHOD, "the check to raise its ValueError and nothing else")
+    require(gate in method.body.body, METHOD, "the check under no condition")
     take = find_one(method, cst.SimpleStatementLine, lambda node: is_code(node, TAKE), f"{METHOD}: {TAKE}")
     body = list(method.body.body)
     place = body.index(gate)
     require(body[place + 1 : place + 2] == [take], METHOD, f"{TAKE!r} right after the check")
     (lookup,) = statements(LOOKUP)
     assert isinstance(lookup, cst.If)
-    first = lookup.body.with_changes(body=(take.with_changes(leading_lines=()),))
+    comments = [line for line in take.leading_lines if line.comment]
+    first = lookup.body.with_changes(body=(take.with_changes(leading_lines=comments),))
     body[place : place + 2] = [mark(lookup.with_changes(leading_lines=gate.leading_lines, body=first), __name__)]
     return replace(module, method, method.with_changes(body=method.body.with_changes(body=body)))
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 import libcst as cst
 
 from patchkit.cst import (
-    code_of,
+    find_all,
     find_chains,
     find_definition,
     is_code,
@@ -52,7 +52,7 @@ def add_branch(module: cst.Module) -> cst.Module:
     """Put the branch before the else of the chain."""
     chain = _find_chain(module)
     for branch in chain:
-        if f'"{KIMI}"' in code_of(branch.test):
+        if find_all(branch.test, cst.SimpleString, lambda string: string.evaluated_value == KIMI):
             require(is_code(branch.body, MAPPING), METHOD, f"the branch for {KIMI} to be {MAPPING!r}")
             return module
     last = chain[-1]

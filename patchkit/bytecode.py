@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import _imp
 import os
+from collections.abc import Iterable
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+
+from patchkit.paths import read_regular
 
 _HEADER = 16
 _CHECKED, _HASHED = 0b10, 0b01
+_NEW_HASH = 3495  # magic number of the first release of Python 3.11
 
 
-def find_bytecode(source: Path, pycache_prefix: Path | None = None) -> list[Path]:
+def find_bytecode(sources: Iterable[Path], pycache_prefix: Path | None = None) -> list[Path]:
     """Return the bytecode files of a source file, of every tag and optimisation level.
 
-    Below a pycache prefix (PYTHONPYCACHEPREFIX) Python repeats the absolute folder of the source.
+    The sources are the spellings of one path: below a pycache prefix (PYTHONPYCACHEPREFIX) Python repeats the absolute
+    folder of the source as ``sys.path`` spells it, links unresolved.
     """
-    folders = [source.parent / "__pycache__"]
-    if pycache_prefix is not None:
-        folders.append(pycache_prefix / source.parent.relative_to(source.parent.anchor))
-    found = []
-    for folder in folders:
-        try:
-            names = sorted(os.listdir(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        found += [folder / name for name in names if name.startswith(f"{source.stem}.") and name.endswith(".pyc")]
-    return found
+    found = {}
+    for source in sources:
+        folders = [source.parent / "__pycache__"]
+        if pycache_prefix is not None:
+            folders.append(pycache_prefix / source.parent.relative_to(source.parent.anchor))
+        for folder in folders:
+            found.update({os.path.realpath(place): place for place in _bytecode_in(folder, source.stem)})
+    return list(found.values())
+
+
+def _bytecode_in(folder: Path, stem: str) -> list[Path]:
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in names if name.startswith(f"{stem}.") and name.endswith(".pyc")]
 
 
 def is_stale(bytecode: Path, source: bytes, written: int | None) -> bool:
@@ -36,15 +47,24 @@ def is_stale(bytecode: Path, source: bytes, written: int | None) -> bool:
     Format: PEP 552.
     """
     try:
-        with bytecode.open("rb") as file:
-            header = file.read(_HEADER)
-            made = int(os.fstat(file.fileno()).st_mtime)
+        header = read_regular(bytecode)[:_HEADER]
+        made = int(bytecode.stat().st_mtime)
     except OSError:
         return False
     if len(header) < _HEADER:
         return False
     flags = int.from_bytes(header[4:8], "little")
     if flags & _HASHED:
-        key = int.from_bytes(header[:4], "little")
-        return not flags & _CHECKED and header[8:] != _imp.source_hash(key, source)
+        return not flags & _CHECKED and header[8:] != _source_hash(header[:4], source)
     return written is not None and made < written
+
+
+def _source_hash(magic: bytes, source: bytes) -> bytes | None:
+    """Return the hash that a Python version gives a source; None when ours hashes otherwise (3.11 changed it)."""
+    if (_number(magic) < _NEW_HASH) != (_number(MAGIC_NUMBER) < _NEW_HASH):
+        return None
+    return _imp.source_hash(int.from_bytes(magic, "little"), source)
+
+
+def _number(magic: bytes) -> int:
+    return int.from_bytes(magic[:2], "little")

@@ -112,9 +112,9 @@ def load_patch(header: Header) -> Patch:
     module.__file__ = str(header.place)
     try:
         exec(compile(header.source, str(header.place), "exec", dont_inherit=True), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PatchInvalid(f"{header.place} fails to load: {error!r}", "correct the patch file") from error
-    patch = module.__dict__["patch"]
-    if not isinstance(patch, Patch) or set(patch.rewritings) != set(header.files):
+    patch = module.__dict__.get("patch")
+    if not isinstance(patch, Patch) or patch != header.patch or set(patch.rewritings) != set(header.files):
         raise PatchInvalid(f"{header.place}: the patch differs from its head", "write the head as literals only")
     return patch

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import libcst as cst
 
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, UnexpectedShape
+from patchkit.syntax import parse_quietly
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Found = TypeVar("Found")
@@ -23,7 +24,7 @@ def parse(data: bytes, path: str) -> cst.Module:
     """Parse source bytes, refusing what Python or LibCST does not take."""
     try:
         # CPython's parser goes first: LibCST's native one overflows the stack on nesting that CPython refuses.
-        ast.parse(data)
+        parse_quietly(data)
         module = cst.parse_module(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError, cst.ParserSyntaxError) as error:
         raise UnexpectedShape(f"{path} does not parse: {error}", _ANCHOR_HINT) from error
@@ -44,7 +45,7 @@ def parse_exactly(data: bytes, path: str) -> cst.Module:
 
 
 def find_all(root: cst.CSTNode, kind: type[Node], claim: Callable[[Node], bool] = lambda _: True) -> list[Node]:
-    """Return every node of a kind for which the claim holds, in source order."""
+    """Return every node of a kind for which the claim holds, an outer one before what is in it."""
     found: list[Node] = []
     stack: list[cst.CSTNode] = [root]
     while stack:
@@ -106,7 +107,7 @@ def code_of(node: cst.CSTNode) -> str:
 
 def _normal(code: str) -> str:
     try:
-        return ast.dump(ast.parse(textwrap.dedent(code).strip()))
+        return ast.dump(parse_quietly(textwrap.dedent(code).strip().encode()))
     except SyntaxError:
         return code
 
@@ -237,26 +238,31 @@ def list_strings(node: cst.BaseExpression, anchor: str) -> tuple[str, ...]:
 
 def extend_list(node: cst.List, values: Sequence[str]) -> cst.List:
     """Return a list literal, not an empty one, with strings added at its end, one a line where it has one a line."""
-    added = [cst.Element(cst.SimpleString(f'"{value}"')) for value in values]
-    last = node.elements[-1]
-    between = _separator(node)
-    kept_comment = between
-    if isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.ParenthesizedWhitespace):
-        kept_comment = _with_first_line(between, last.comma.whitespace_after.first_line)
-    end = _without_comment(last.comma)
-    new = [element.with_changes(comma=between) for element in added[:-1]] + [added[-1].with_changes(comma=end)]
-    return node.with_changes(elements=(*node.elements[:-1], last.with_changes(comma=kept_comment), *new))
+    last, between, closing = node.elements[-1], _separator(node), node.rbracket.whitespace_before
+    added = [cst.Element(cst.SimpleString(f'"{value}"'), between) for value in values]
+    added[-1] = added[-1].with_changes(comma=last.comma)
+    kept, space = between, between.whitespace_after
+    if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(space, cst.ParenthesizedWhitespace):
+        # A comment beside the last element belongs to the bracket; it stays beside its element.
+        kept = between.with_changes(whitespace_after=space.with_changes(first_line=closing.first_line))
+        closing = closing.with_changes(first_line=cst.TrailingWhitespace())
+    return node.with_changes(
+        elements=(*node.elements[:-1], last.with_changes(comma=kept), *added),
+        rbracket=node.rbracket.with_changes(whitespace_before=closing),
+    )
 
 
 def shorten_list(node: cst.List, count: int) -> cst.List:
     """Return a list literal without its last elements: what ``extend_list`` did, taken back."""
-    kept, last = node.elements[:-count], node.elements[-1]
-    comma: cst.Comma | cst.MaybeSentinel = last.comma
-    before = kept[-1].comma
-    if isinstance(comma, cst.Comma) and isinstance(before, cst.Comma):
-        space = before.whitespace_after
-        comma = _with_first_line(comma, space.first_line) if isinstance(space, cst.ParenthesizedWhitespace) else comma
-    return node.with_changes(elements=(*kept[:-1], kept[-1].with_changes(comma=comma)))
+    kept, last, closing = node.elements[:-count], node.elements[-1], node.rbracket.whitespace_before
+    comma = kept[-1].comma
+    space = comma.whitespace_after if isinstance(comma, cst.Comma) else None
+    if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(space, cst.ParenthesizedWhitespace):
+        closing = closing.with_changes(first_line=space.first_line)
+    return node.with_changes(
+        elements=(*kept[:-1], kept[-1].with_changes(comma=last.comma)),
+        rbracket=node.rbracket.with_changes(whitespace_before=closing),
+    )
 
 
 def _separator(node: cst.List) -> cst.Comma:
@@ -267,16 +273,3 @@ def _separator(node: cst.List) -> cst.Comma:
     if isinstance(space, cst.ParenthesizedWhitespace):
         return cst.Comma(whitespace_after=space.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=()))
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-
-
-def _without_comment(comma: cst.Comma | cst.MaybeSentinel) -> cst.Comma | cst.MaybeSentinel:
-    if isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace):
-        return _with_first_line(comma, cst.TrailingWhitespace())
-    return comma
-
-
-def _with_first_line(comma: cst.Comma, line: cst.TrailingWhitespace) -> cst.Comma:
-    space = comma.whitespace_after
-    if not isinstance(space, cst.ParenthesizedWhitespace):
-        return comma
-    return comma.with_changes(whitespace_after=space.with_changes(first_line=line))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from patchkit import probe
 from patchkit.errors import EnvironmentInvalid
@@ -56,7 +57,7 @@ def _active_python() -> str | None:
         if os.path.realpath(prefix) == os.path.realpath(sys.prefix):
             return None
         python = Path(prefix, "bin", "python")
-        if not python.exists():
+        if not os.path.exists(python):
             raise EnvironmentInvalid(
                 f"{variable} names {prefix}, which has no bin/python", f"unset {variable}, or name one with --python"
             )
@@ -78,21 +79,23 @@ def _from_interpreter(executable: str, packages: Iterable[str]) -> Environment:
         raise EnvironmentInvalid(f"{executable} did not answer within {_TIMEOUT} seconds", hint) from error
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         if done.returncode == 0 and line.startswith(probe.MARK):
-            return _from_answer(json.loads(line[len(probe.MARK) :]))
+            try:
+                return _from_answer(json.loads(line[len(probe.MARK) :]))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise EnvironmentInvalid(f"{executable} gave an answer that makes no sense: {error!r}", hint) from error
     words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it printed nothing"]
     raise EnvironmentInvalid(f"{executable} did not answer (exit {done.returncode}): {words[0]}", hint)
 
 
-def _from_answer(answer: dict[str, object]) -> Environment:
-    version, path, packages = answer["version"], answer["path"], answer["packages"]
-    assert isinstance(version, list) and isinstance(path, list) and isinstance(packages, dict)
+def _from_answer(answer: Mapping[str, Any]) -> Environment:
+    major, minor = answer["version"]
     prefix = answer["pycache_prefix"]
     return Environment(
         python=str(answer["python"]),
-        version=(version[0], version[1]),
-        sites=_folders(Path(entry) for entry in path),
-        pycache_prefix=Path(str(prefix)) if prefix else None,
-        imported={name: Path(folder) if folder else None for name, folder in packages.items()},
+        version=(int(major), int(minor)),
+        sites=_folders(Path(entry) for entry in answer["path"]),
+        pycache_prefix=Path(prefix) if prefix else None,
+        imported={name: Path(folder) if folder else None for name, folder in answer["packages"].items()},
     )
 
 
@@ -108,19 +111,19 @@ def _folders(paths: Iterable[Path]) -> tuple[Path, ...]:
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except OSError:
         return []  # Python finds nothing there either
 
 
 def _from_site(site: Path) -> Environment:
-    if not site.is_dir():
+    if not os.path.isdir(site):
         raise EnvironmentInvalid(f"{site} is not a folder", "name a site-packages folder with --site")
     return Environment(None, _version_in(site), (Path(os.path.abspath(site)),))
 
 
 def _from_root(root: Path) -> Environment:
     """Find the site folders of a mounted image; nothing of it is run."""
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise EnvironmentInvalid(f"{root} is not a folder", "name the root folder of a mounted image with --root")
     real = Path(os.path.realpath(root))
     sites = tuple(_find_sites(real))
@@ -142,5 +145,5 @@ def _find_sites(root: Path) -> Iterator[Path]:
 
 def _version_in(site: Path) -> tuple[int, int]:
     """Return the Python version in a site folder's path, else our own."""
-    found = re.search(r"python(\d+)\.(\d+)", str(site))
-    return (int(found[1]), int(found[2])) if found else sys.version_info[:2]
+    found = re.findall(r"python(\d+)\.(\d+)", str(site))
+    return (int(found[-1][0]), int(found[-1][1])) if found else sys.version_info[:2]

@@ -6,14 +6,16 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from patchkit.errors import PatchInvalid
 from patchkit.patch import STATUSES, Patch, Upstream
 from patchkit.paths import is_safe
 from patchkit.record import digest
+from patchkit.syntax import parse_quietly
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def read_header(place: Path) -> Header:
     except OSError as error:
         raise PatchInvalid(f"{place} cannot be read: {error.strerror}", "mend the catalog") from error
     try:
-        tree = ast.parse(source)
+        tree = parse_quietly(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PatchInvalid(f"{place} does not parse: {error}", "correct the patch file") from error
     return _Reader(place, tree).header(source)
@@ -78,8 +80,9 @@ class _Reader:
 
     def _patch(self) -> Patch:
         for node in self._tree.body:
-            if isinstance(node, ast.Assign) and ast.unparse(node).startswith("patch = Patch("):
-                assert isinstance(node.value, ast.Call)
+            if isinstance(node, ast.Assign) and [*map(ast.unparse, node.targets)] == ["patch"]:
+                if not _calls(node.value, "Patch"):
+                    break
                 return self._build(Patch, node.value, upstream=Upstream)
         raise self._error("there must be one `patch = Patch(…)` at the top level")
 
@@ -101,7 +104,7 @@ class _Reader:
     def _literal(self, node: ast.expr, name: str) -> object:
         try:
             return ast.literal_eval(node)
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
             raise self._error(f"line {node.lineno}: {name} must be a literal") from error
 
     def _check(self, patch: Patch, reason: str) -> None:
@@ -122,6 +125,8 @@ class _Reader:
         upstream = patch.upstream
         if getattr(upstream, "status", None) not in STATUSES:
             raise self._error(f"upstream must be Upstream(status=…) with one of {', '.join(STATUSES)}")
+        if not all(isinstance(value, str) for value in vars(upstream).values()):
+            raise self._error("the fields of Upstream must be strings")
         if upstream.status in STATUSES[-2:] and upstream.status not in reason:
             raise self._error(f"the reason must say why the patch is {upstream.status}, in these words")
         if not upstream.fixed_in:
@@ -132,7 +137,8 @@ class _Reader:
             fixed_in = Version(upstream.fixed_in)
         except InvalidVersion as error:
             raise self._error(f"upstream.fixed_in: {error}") from error
-        if specifier.contains(fixed_in, prereleases=True):
+        ends = [part for part in specifier if part.operator in ("<", "<=", "==") and "*" not in part.version]
+        if specifier.contains(fixed_in, prereleases=True) or (ends and _lowest(ends) > fixed_in):
             raise self._error(f"versions {patch.versions!r} reaches into fixed_in {fixed_in}")
 
     def _specifier(self, value: object, name: str) -> SpecifierSet:
@@ -147,7 +153,7 @@ class _Reader:
             if not isinstance(node, ast.FunctionDef):
                 continue
             for decorator in node.decorator_list:
-                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "patch.rewrites":
+                if _calls(decorator, "patch.rewrites"):
                     path, within = self._decoration(decorator)
                     if path in files:
                         raise self._error(f"line {node.lineno}: {path} is rewritten twice")
@@ -167,3 +173,11 @@ class _Reader:
 
     def _error(self, problem: str) -> PatchInvalid:
         return PatchInvalid(f"{self._place}: {problem}", "correct the patch file")
+
+
+def _calls(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == name
+
+
+def _lowest(ends: list[Specifier]) -> Version:
+    return min(Version(end.version) for end in ends)

@@ -87,7 +87,7 @@ def _stale_bytecode(survey: Survey, installation: Installation, path: str, patch
     assert facts.source is not None
     written = facts.entry.written if facts.entry else None
     try:
-        found = find_bytecode(facts.source.place, survey.environment.pycache_prefix)
+        found = find_bytecode((facts.source.place, installation.site / path), survey.environment.pycache_prefix)
     except OSError as error:
         yield Finding("file-unreadable", f"{error.filename}: {error.strerror}", "run as a user who can read it")
         return

@@ -15,7 +15,7 @@ from patchkit.environment import Environment
 from patchkit.errors import EditableInstall, RecordMissing, SourceUnreadable, TargetError
 from patchkit.paths import read_regular, resolve_in_root, resolve_within
 from patchkit.record import RecordRow, digest, read_rows
-from patchkit.targets import Target
+from patchkit.targets import Target, normalise
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,21 @@ class _Candidate:
     name: str
     place: Path
     site: Path
+    root: Path | None
+
+    def read(self, name: str) -> bytes:
+        """Return a file of the metadata folder; below a root, no link leads out of it."""
+        if self.root is None:
+            return read_regular(self.place / name)
+        inside = resolve_in_root(self.root, str((self.place / name).relative_to(self.root)))
+        return read_regular(inside, follow=False)
 
 
 def find_installation(target: Target, environment: Environment, paths: Collection[str]) -> Installation | None:
     """Return the installation that an interpreter would import from, the first on its path."""
     found = []
     for site in environment.sites:
-        candidates = _candidates(site, target)
+        candidates = _candidates(site, target, environment.root)
         if candidates:
             found.append((site, candidates))
     if not found:
@@ -71,12 +79,7 @@ def find_installation(target: Target, environment: Environment, paths: Collectio
     return _owner(target, candidates, {*paths, f"{target.package}/__init__.py"})
 
 
-def normalise(name: str) -> str:
-    """Return a distribution name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _candidates(site: Path, target: Target) -> list[_Candidate]:
+def _candidates(site: Path, target: Target, root: Path | None) -> list[_Candidate]:
     """Return the metadata folders in a site folder that belong to a target's distributions."""
     try:
         names = sorted(os.listdir(site))
@@ -88,7 +91,7 @@ def _candidates(site: Path, target: Target) -> list[_Candidate]:
         if suffix in (".dist-info", ".egg-info"):
             distribution = normalise(stem.split("-")[0])
             if distribution in target.distributions:
-                found.append(_Candidate(distribution, site / name, site))
+                found.append(_Candidate(distribution, site / name, site, root))
     return found
 
 
@@ -115,7 +118,7 @@ def _owner(target: Target, candidates: list[_Candidate], wanted: Collection[str]
 def _read_record(candidate: _Candidate, wanted: Collection[str]) -> dict[str, RecordRow]:
     place = candidate.place / "RECORD"
     try:
-        data = read_regular(place)
+        data = candidate.read("RECORD")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -146,9 +149,9 @@ def _why_unowned(target: Target, candidates: list[_Candidate]) -> TargetError:
 
 def _editable_checkout(candidate: _Candidate) -> str | None:
     try:
-        origin = json.loads(read_regular(candidate.place / "direct_url.json"))
+        origin = json.loads(candidate.read("direct_url.json"))
         return str(origin["url"]) if origin["dir_info"]["editable"] is True else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -156,7 +159,7 @@ def _version(candidate: _Candidate) -> Version:
     place = candidate.place / "METADATA"
     try:
         # Only the head is read: the description below it can be long, and may quote such a line.
-        head, _, _ = read_regular(place).replace(b"\r\n", b"\n").partition(b"\n\n")
+        head, _, _ = candidate.read("METADATA").replace(b"\r\n", b"\n").partition(b"\n\n")
         (value,) = re.findall(rb"(?m)^Version:[ \t]*(\S+)[ \t]*$", head)
         return Version(value.decode("ascii"))
     except (OSError, ValueError) as error:

@@ -14,6 +14,7 @@ from patchkit.record import digest
 
 FOLDER = ".patchkit"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ def _applied(table: object) -> Applied:
 def _pending(table: object) -> Pending:
     row = _table(table)
     moves = {_path(path): _move(move) for path, move in _table(row["moves"]).items()}
+    if not _IDENTITY.fullmatch(_text(row["id"])):
+        raise ValueError(f"{row['id']!r} is not the id of a transaction")
     return Pending(_text(row["id"]), _text(row["leader"]), moves, _files(row["files"]))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -13,7 +15,7 @@ from packaging.version import Version
 
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
-from patchkit.errors import ConfigError, TargetError
+from patchkit.errors import ConfigError, RecordMissing, TargetError
 from patchkit.record import digest, read_rows
 from patchkit.rewrite import Rewriter
 from patchkit.targets import Listing, Target, Targets
@@ -31,7 +33,15 @@ def list_wheel(catalog: Catalog, wheel: Path, environment: Environment) -> tuple
         with zipfile.ZipFile(wheel) as archive:
             target = _target(catalog, name, wheel)
             return (target.name, str(version)), _listings(catalog, target, version, archive, environment)
-    except (InvalidWheelFilename, zipfile.BadZipFile, OSError) as error:
+    except (
+        InvalidWheelFilename,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        RuntimeError,
+        LookupError,
+    ) as error:
         raise TargetError(f"{wheel} is not a wheel: {error}", "download one: pip download --no-deps NAME") from error
 
 
@@ -76,7 +86,10 @@ def _target(catalog: Catalog, distribution: str, wheel: Path) -> Target:
 def _listings(
     catalog: Catalog, target: Target, version: Version, archive: zipfile.ZipFile, environment: Environment
 ) -> dict[str, Listing]:
-    record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+    records = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
+    if len(records) != 1:
+        raise RecordMissing(f"{archive.filename} has {len(records)} RECORD files, not 1", "download the wheel again")
+    record = records[0]
     files = catalog.files_of(target.name)
     rows = read_rows(archive.read(record), files, f"{archive.filename}: {record}")
     listings = {}

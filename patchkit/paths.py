@@ -16,7 +16,13 @@ _MAX_SIZE = 32 * 2**20
 def is_safe(path: str) -> bool:
     """Tell whether a relative path can only name something below its root."""
     pure = PurePosixPath(path)
-    return bool(path) and str(pure) == path and not pure.is_absolute() and ".." not in pure.parts and path.isprintable()
+    return (
+        path not in ("", ".")
+        and str(pure) == path
+        and not pure.is_absolute()
+        and ".." not in pure.parts
+        and path.isprintable()
+    )
 
 
 def read_regular(place: Path, *, follow: bool = True) -> bytes:
@@ -24,14 +30,17 @@ def read_regular(place: Path, *, follow: bool = True) -> bytes:
 
     A pipe or a device in its place neither blocks nor answers, and a giant file is not read.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    with open(os.open(place, flags), "rb") as file:
-        status = os.fstat(file.fileno())
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         if status.st_size > _MAX_SIZE:
             raise OSError(errno.EFBIG, f"larger than {_MAX_SIZE} bytes")
-        return file.read()
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def resolve_within(root: Path, path: str) -> Path:

@@ -16,7 +16,10 @@ def survey(packages):  # type: ignore[no-untyped-def]
     path = [entry for entry in sys.path if entry]
     if not getattr(sys.flags, "safe_path", False):
         # What ``python -m`` and ``python -c`` look at first.
-        path.insert(0, os.getcwd())
+        try:
+            path.insert(0, os.getcwd())
+        except OSError:
+            pass  # the working directory is gone
     original, sys.path = sys.path, path
     try:
         found = dict((package, _folder(package)) for package in packages)  # type: ignore[no-untyped-call]

@@ -64,7 +64,7 @@ def _row(elements: list[str], where: str) -> RecordRow:
         found = f"a {algorithm} digest" if algorithm else "no digest"
         raise RecordMalformed(f"{where} has {found} for {path}; patchkit needs sha256", _HINT)
     try:
-        raw = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
+        raw = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
         size = int(elements[2]) if elements[2] else None
     except (binascii.Error, ValueError) as error:
         raise RecordMalformed(f"{where} has a malformed row for {path}: {error}", _HINT) from error

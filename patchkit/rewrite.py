@@ -17,6 +17,7 @@ from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, RewriteUnsound
 from patchkit.patch import Patch
 from patchkit.record import digest
+from patchkit.syntax import parse_quietly
 
 if TYPE_CHECKING:
     import libcst
@@ -79,7 +80,7 @@ class Rewriter:
                 if restored is not module:
                     taken.append(patch_id)
                 module = restored
-            pristine = module.bytes
+            pristine = _bytes_of(module, "the way back")
             if digest(pristine) != pristine_sha256:
                 return None
             rewrite = self.fold(path, pristine, taken)
@@ -115,7 +116,7 @@ class Rewriter:
 
         module = cst.parse(after, path)
         again = _call(self._load(patch_id).rewritings[path], module, patch_id)
-        if again is not module and again.bytes != after:
+        if again is not module and _bytes_of(again, patch_id) != after:
             raise RewriteUnsound(f"{patch_id} changes {path} again when it is applied to its own result", _REPORT)
         within = self._catalog.headers[patch_id].files[path]
         _stays_within(before, after, within, f"{patch_id} changes {path}")
@@ -141,7 +142,14 @@ def _run(rewriting: Rewriting, module: libcst.Module, data: bytes, patch_id: str
     first, second = _call(rewriting, module, patch_id), _call(rewriting, module, patch_id)
     if not cst.is_same(first, second):
         raise RewriteUnsound(f"{patch_id} gives two different results for the same source", _REPORT)
-    return data if first is module else first.bytes
+    return data if first is module else _bytes_of(first, patch_id)
+
+
+def _bytes_of(module: libcst.Module, patch_id: str) -> bytes:
+    try:
+        return module.bytes
+    except UnicodeError as error:
+        raise RewriteUnsound(f"{patch_id} adds what the file's encoding does not have: {error}", _REPORT) from error
 
 
 def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.Module:
@@ -149,7 +157,7 @@ def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.
         return rewriting(module)
     except PatchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RewriteUnsound(f"{patch_id} fails with {type(error).__name__}: {error}", _REPORT) from error
 
 
@@ -171,7 +179,7 @@ def _covered(lines: LineRange, ranges: list[LineRange]) -> bool:
 
 
 def _ranges(data: bytes, names: tuple[str, ...]) -> list[LineRange]:
-    tree = ast.parse(data)
+    tree = parse_quietly(data)
     return [found for name in names for found in (_imports(tree) if name == "import" else [_definition(tree, name)])]
 
 
@@ -231,7 +239,7 @@ def _compile(data: bytes, path: str, environment: Environment) -> None:
             if environment.version == sys.version_info[:2]:
                 compile(data, path, "exec", dont_inherit=True)
             elif environment.python is None:
-                ast.parse(data, feature_version=environment.version)
+                parse_quietly(data, environment.version)
             else:
                 command = [environment.python, "-I", "-B", "-W", "ignore", "-c", _COMPILE, path]
                 subprocess.run(command, input=data, capture_output=True, timeout=60, check=True)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 from patchkit.errors import CatalogMissing, ConfigError
 from patchkit.paths import is_safe
 
@@ -71,6 +73,11 @@ class Targets:
         return None
 
 
+def normalise(name: str) -> str:
+    """Return a distribution name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def read_targets(path: Path) -> Targets:
     """Read and check targets.toml."""
     try:
@@ -79,7 +86,7 @@ def read_targets(path: Path) -> Targets:
         raise CatalogMissing(
             f"no catalog: {path} does not exist", "name a folder that holds targets.toml and patches/ with --catalog"
         ) from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", "correct the file or name another --catalog") from error
     return _Reader(path).targets(document)
 
@@ -107,7 +114,8 @@ class _Reader:
         package = table.get("package")
         if not isinstance(package, str) or not package.isidentifier():
             raise self._error(f"{where}.package", "must be the name of a package")
-        return Target(name, package, self._strings(table, "distributions", where))
+        distributions = self._strings(table, "distributions", where)
+        return Target(name, package, tuple(map(normalise, distributions)))
 
     def _set(self, name: str, table: dict[str, object]) -> NamedSet:
         title = table.get("title")
@@ -124,6 +132,8 @@ class _Reader:
                 raise self._error(f"releases.{name}", "is not one of [targets]")
             for version, files in self._tables(versions, None, f"releases.{name}"):
                 where = f"releases.{name}.{version}"
+                if not _is_version(version):
+                    raise self._error(where, "is not a version")
                 listed = {path: self._listing(path, row, where) for path, row in self._tables(files, None, where)}
                 found.append(((name, version), listed))
         return found
@@ -162,3 +172,11 @@ class _Reader:
 
     def _error(self, key: str, problem: str) -> ConfigError:
         return ConfigError(f"{self._path}: {key} {problem}", "correct targets.toml")
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True

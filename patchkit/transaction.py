@@ -67,7 +67,7 @@ class Transaction:
                 stage(change.place, _temporary(change.place, identity), change.after, change.after_link)
             for change in changes:
                 swap(_temporary(change.place, identity), change.place)
-                self._drop_bytecode(change.place)
+                self._drop_bytecode(change.place, change.site / change.path)
             for change in changes:
                 if digest(read_regular(change.place)) != change.after_sha256:
                     raise TransactionError(f"{change.place} reads back differently", "check the disk")
@@ -113,7 +113,7 @@ class Transaction:
                     raise RollbackFailed(f"{site / FOLDER} has lost the bytes of {path}", "reinstall the distribution")
                 stage(place, temporary, data, move.link)
                 swap(temporary, place)
-            self._drop_bytecode(place)
+            self._drop_bytecode(place, site / path)
         self._write_journal(site, replace(journal, pending=None))
 
     def _finish(self, site: Path) -> None:
@@ -156,8 +156,8 @@ class Transaction:
             message = f"the files are as asked, but {site / FOLDER} could not be tidied: {error.strerror}"
             raise TransactionError(message, _PERMISSION) from error
 
-    def _drop_bytecode(self, place: Path) -> None:
-        for bytecode in find_bytecode(place, self._pycache_prefix):
+    def _drop_bytecode(self, *spellings: Path) -> None:
+        for bytecode in find_bytecode(spellings, self._pycache_prefix):
             bytecode.unlink(missing_ok=True)
 
     def _write_journal(self, site: Path, journal: Journal) -> None:

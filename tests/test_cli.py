@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -270,3 +272,27 @@ def test_digests_compares_and_writes(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (catalog / "targets.toml").read_text().split() == (other / "targets.toml").read_text().split()
     assert run([*options, "digests", "--write", str(wheel)]) == 0
     assert (catalog / "targets.toml").read_text().count("[releases") == 1
+
+
+def test_closed_pipe_keeps_the_exit_code(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run([*tree.options(), "check"]) == 1
+        assert run([*tree.options(), "list"]) == 0
+
+
+def test_streams_of_another_kind_are_taken_as_they_are(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    assert run([*tree.options(), "list"]) == 0
+    assert "engine_models" in out.getvalue()
+
+
+def test_module_is_a_command(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["patchkit", *tree.options(), "check"])
+    with pytest.raises(SystemExit) as exited:
+        runpy.run_module("patchkit", run_name="__main__")
+    assert exited.value.code == 1
+    runpy.run_module("patchkit.__main__", run_name="other")

@@ -15,8 +15,8 @@ from tests.trees import Tree
 PACKAGE = Path(__file__).parent.parent / "patchkit"
 LAYERS = (
     ("errors",),
-    ("paths", "probe", "bytecode"),
-    ("findings", "record", "targets", "cst", "patch", "diff"),
+    ("paths", "probe", "syntax"),
+    ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
     ("header", "environment", "journal"),
     ("installation", "catalog"),
     ("rewrite",),

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from patchkit import lock
 from patchkit.errors import Locked
 from patchkit.lock import locked
 
@@ -83,3 +85,35 @@ def test_folder_that_vanishes_while_locking_is_made_again(tmp_path: Path, monkey
     with locked([tmp_path], timeout=10):
         pass
     assert len(calls) == 2
+
+
+def test_lock_file_that_vanishes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = FileLock.acquire, []
+
+    def vanishing(self: FileLock) -> object:
+        calls.append(self)
+        if len(calls) == 1:
+            raise FileNotFoundError
+        return real(self)
+
+    monkeypatch.setattr(FileLock, "acquire", vanishing)
+    with locked([tmp_path], timeout=10):
+        assert len(calls) == 2
+
+
+def test_lock_on_a_file_that_is_not_there_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([False, True])
+    real = lock._is_in_place
+    monkeypatch.setattr(lock, "_is_in_place", lambda place, held: next(answers) and real(place, held))
+    with locked([tmp_path], timeout=10):
+        assert next(answers, None) is None
+
+
+def test_lock_is_in_place_only_while_its_file_is(tmp_path: Path) -> None:
+    held = FileLock(tmp_path / "lock")
+    with held:
+        assert lock._is_in_place(tmp_path / "lock", held)
+        (tmp_path / "lock").rename(tmp_path / "aside")
+        assert not lock._is_in_place(tmp_path / "lock", held)
+        (tmp_path / "lock").touch()
+        assert not lock._is_in_place(tmp_path / "lock", held)

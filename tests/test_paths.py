@@ -52,7 +52,7 @@ def test_link_is_followed_unless_told(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"text")
     (tmp_path / "link").symlink_to("a")
     assert read_regular(tmp_path / "link") == b"text"
-    with pytest.raises(OSError, match="") as caught:
+    with pytest.raises(OSError, match="link") as caught:
         read_regular(tmp_path / "link", follow=False)
     assert caught.value.errno in (errno.ELOOP, errno.EMLINK)
 
@@ -65,7 +65,7 @@ def test_absent_file(tmp_path: Path) -> None:
 def test_folder_is_refused_and_leaves_no_descriptor_open(tmp_path: Path) -> None:
     before = _next_descriptor()
     for _ in range(50):
-        with pytest.raises(OSError, match=""):
+        with pytest.raises(OSError, match=r"directory|regular"):
             read_regular(tmp_path)
     assert _next_descriptor() < before + 25
 
@@ -91,7 +91,7 @@ def test_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("a")
-        with pytest.raises(OSError, match=""):
+        with pytest.raises(OSError, match=r"No such device|not supported"):
             read_regular(tmp_path / "a")
 
 
@@ -177,5 +177,5 @@ def test_in_root_follows_forty_links(tmp_path: Path) -> None:
     for number in range(41):
         (tmp_path / f"l{number}").symlink_to(f"l{number + 1}")
     assert resolve_in_root(tmp_path, "l1") == Path(os.path.realpath(tmp_path), "l41")
-    with pytest.raises(PathEscape, match="^l0 has too many links"):
+    with pytest.raises(PathEscape, match=r"^l0 has too many links"):
         resolve_in_root(tmp_path, "l0")

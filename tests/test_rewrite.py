@@ -175,3 +175,13 @@ def test_restore_gives_the_pristine_file_or_nothing(tmp_path: Path, restore: str
     edited = patched.replace(b"return None", b"return 0")
     assert made.restore("engine/core.py", edited, {"engine_models"}, digest(pristine)) is None
     assert made.restore("engine/core.py", b"x = (", {"engine_models"}, digest(pristine)) is None
+
+
+def test_letter_that_the_encoding_lacks_is_refused(tmp_path: Path) -> None:
+    source = b"# -*- coding: latin-1 -*-\n" + ENGINE.encode()
+    made = rewriter(
+        tmp_path,
+        "new = module.code.replace('llama', chr(0x20AC))\nreturn module.with_changes(body=cst.parse_module(new).body)",
+    )
+    with pytest.raises(RewriteUnsound, match="what the file's encoding does not have"):
+        made.fold("engine/core.py", source, {"engine_models"})
