@@ -12,19 +12,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from patchkit.cst import (
-    extend_list,
-    find_all,
-    find_definition,
-    find_one,
-    is_marked,
-    list_strings,
-    mark,
-    replace,
-    require,
-    shorten_list,
-    unmark,
-)
+from patchkit.cst import find_all, find_definition, find_one, list_strings, replace, require
+from patchkit.edits import extend_list, is_marked, mark, shorten_list, unmark
 from patchkit.patch import Patch, Upstream
 
 patch = Patch(

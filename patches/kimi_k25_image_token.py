@@ -14,18 +14,8 @@ from itertools import pairwise
 
 import libcst as cst
 
-from patchkit.cst import (
-    find_all,
-    find_chains,
-    find_definition,
-    is_code,
-    is_marked,
-    mark,
-    only,
-    replace,
-    require,
-    statements,
-)
+from patchkit.cst import find_all, find_chains, find_definition, is_code, only, replace, require, statements
+from patchkit.edits import is_marked, mark
 from patchkit.patch import Patch, Upstream
 
 patch = Patch(

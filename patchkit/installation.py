@@ -17,6 +17,9 @@ from patchkit.paths import read_regular, resolve_in_root, resolve_within
 from patchkit.record import RecordRow, digest, read_rows
 from patchkit.targets import Target, normalise
 
+_SHOWN = 4
+"""How many site folders a message names."""
+
 
 @dataclass(frozen=True)
 class Installation:
@@ -73,7 +76,7 @@ def find_installation(target: Target, environment: Environment, paths: Collectio
     if not found:
         return None
     if environment.root is not None and len(found) > 1:
-        places = ", ".join(str(site) for site, _ in found)
+        places = ", ".join(str(site) for site, _ in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
         raise TargetError(f"{target.name} is installed more than once below the root: {places}", "name one with --site")
     site, candidates = found[0]
     return _owner(target, candidates, {*paths, f"{target.package}/__init__.py"})

@@ -58,7 +58,7 @@ class Renderer:
             return
         if report.verb == "list":
             self._list(report)
-        elif report.verb in ("status", "check"):
+        elif report.patches and report.verb in ("status", "check"):
             self._states(report)
         if show_diff:
             self._diff(report.changes)
@@ -187,7 +187,7 @@ def _diff_style(line: str) -> str:
 def _summary(report: Report) -> str:
     """Return the last line: what the run comes to."""
     count = len(report.findings)
-    if report.verb == "status":
+    if report.verb == "status" and report.patches:
         in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
         return f"status: {in_place} of {len(report.patches)} patches in place"
     if count:

@@ -237,16 +237,6 @@ def test_trees_are_compared(one: str, other: str, is_equal: bool) -> None:
     assert cst.is_same(parse(one), parse(other)) is is_equal
 
 
-def test_mark_goes_below_other_comments_and_off_again() -> None:
-    line = parse("y\n# why\nx = 1\n").body[1]
-    marked = cst.mark(line, "one")
-    assert cst.code_of(marked) == "# why\n# patchkit: one\nx = 1"
-    assert [cst.is_marked(node, "one") for node in (line, marked)] == [False, True]
-    assert not cst.is_marked(marked, "on")
-    assert cst.is_same(cst.unmark(marked, "one").leading_lines, line.leading_lines)
-    assert cst.code_of(cst.unmark(cst.mark(marked, "two"), "one")) == "# why\n# patchkit: two\nx = 1"
-
-
 def test_requirement() -> None:
     cst.require(True, "A.f", "a list")
     with pytest.raises(UnexpectedShape, match=r"^A\.f: expected a list$"):
@@ -267,30 +257,3 @@ def test_strings_of_a_list(code: str, expected: tuple[str, ...]) -> None:
 def test_list_of_something_else(code: str) -> None:
     with pytest.raises(UnexpectedShape, match=r"^A\.f: expected a list literal of strings$"):
         cst.list_strings(libcst.parse_expression(code), "A.f")
-
-
-LISTS = {
-    "one": ("['a']", '[\'a\', "y", "z"]'),
-    "one, comma": ("['a',]", '[\'a\', "y", "z",]'),
-    "blanks": ("[ 'a','b' ]", "[ 'a','b', \"y\", \"z\" ]"),
-    "one a line": ("[\n  'a',\n]", '[\n  \'a\',\n  "y",\n  "z",\n]'),
-    "one a line, no comma": ("[\n  'a'\n]", '[\n  \'a\',\n  "y",\n  "z"\n]'),
-    "below the first": ("['a',\n 'b']", "['a',\n 'b',\n \"y\",\n \"z\"]"),
-    "several a line": ("[\n  'a', 'b',\n  'c',\n]", "[\n  'a', 'b',\n  'c', \"y\", \"z\",\n]"),
-    "comment at the last": ("[\n  'a',\n  'b',  # b\n]", "[\n  'a',\n  'b',  # b\n  \"y\",\n  \"z\",\n]"),
-    "the same, no comma": ("[\n  'a',\n  'b'  # b\n]", "[\n  'a',\n  'b',  # b\n  \"y\",\n  \"z\"\n]"),
-    "comment at the only": ("[\n  'a',  # a\n]", '[\n  \'a\',  # a\n  "y",\n  "z",\n]'),
-    "comment at the row": ("[\n  'a', 'b',  # a, b\n]", "[\n  'a', 'b', \"y\", \"z\",  # a, b\n]"),
-    "comments elsewhere": (
-        "[  # open\n  # a\n  'a',  # a\n\n  # b\n  'b',\n  # end\n]",
-        "[  # open\n  # a\n  'a',  # a\n\n  # b\n  'b',\n  \"y\",\n  \"z\",\n  # end\n]",
-    ),
-}
-
-
-@pytest.mark.parametrize(("before", "after"), LISTS.values(), ids=LISTS)
-def test_list_is_extended_and_shortened(before: str, after: str) -> None:
-    short, long = (libcst.parse_expression(code) for code in (before, after))
-    assert isinstance(short, libcst.List) and isinstance(long, libcst.List)
-    assert cst.code_of(cst.extend_list(short, ["y", "z"])) == after
-    assert cst.code_of(cst.shorten_list(long, 2)) == before

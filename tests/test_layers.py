@@ -17,7 +17,7 @@ LAYERS = (
     ("errors",),
     ("paths", "probe", "syntax"),
     ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
-    ("header", "environment", "journal"),
+    ("edits", "header", "environment", "journal"),
     ("installation", "catalog"),
     ("rewrite",),
     ("facts", "listing"),

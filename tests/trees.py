@@ -42,7 +42,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from patchkit.cst import find_definition, find_one, is_code, mark, replace, statements, unmark
+from patchkit.cst import find_definition, find_one, is_code, replace, statements
+from patchkit.edits import mark, unmark
 from patchkit.patch import Patch, Upstream
 
 patch = Patch(
