@@ -1,4 +1,4 @@
-"""DeepSeek-V3 and Kimi-K2.5 give an EAGLE-3 drafter their auxiliary hidden states
+"""DeepSeek-V3 and Kimi-K2.5 give EAGLE-3 their auxiliary hidden states
 
 An EAGLE-3 drafter reads hidden states of some inner layers of its target. vLLM asks whether the target supports the
 EAGLE-3 interface before it starts, and the text model of DeepSeek-V3, which Kimi-K2 and Kimi-K2.5 run on, neither
@@ -129,7 +129,7 @@ def _find_class(module: cst.Module, name: str) -> cst.ClassDef:
     found = find_definition(module, name)
     require(isinstance(found, cst.ClassDef), name, "a class with bases")
     assert isinstance(found, cst.ClassDef)
-    require(bool(found.bases), name, "a class with bases")
+    require(bool(found.bases) and bool(body_of(found)), name, "a class with bases and an indented body")
     return found
 
 
@@ -163,6 +163,7 @@ def _collect(decoder: cst.ClassDef) -> cst.ClassDef:
     body = body_of(forward)
     loop, last = _find_loop(body, LAYERS), body[-1]
     require(code_of(loop.target) == "layer" and loop.orelse is None, f"{DECODER}.forward", "a plain loop over layers")
+    require(bool(body_of(loop)), f"{DECODER}.forward", "an indented body of the loop")
     require(is_code(last, RETURN), f"{DECODER}.forward", f"{RETURN!r} at its end")
     (before,) = statements(BEFORE_LOOP)
     (at_layer,), (after,), (before_return,) = statements(AT_LAYER), statements(AFTER_LOOP), statements(BEFORE_RETURN)
@@ -219,7 +220,7 @@ def _add_import(module: cst.Module) -> cst.Module:
     (line,) = statements(IMPORT)
     assert isinstance(line, cst.SimpleStatementLine)
     body = list(module.body)
-    place = max(number for number, node in enumerate(body) if _imports(node))
+    place = only([number for number, node in enumerate(body) if _imports(node)][-1:], "an import at the top level")
     return module.with_changes(body=(*body[: place + 1], mark(line, __name__), *body[place + 1 :]))
 
 

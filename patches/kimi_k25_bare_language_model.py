@@ -1,4 +1,4 @@
-"""A drafter beside Kimi-K2.5 shares the embeddings and lm_head of vLLM 0.15
+"""A drafter beside Kimi-K2.5 shares its embeddings and lm_head in vLLM 0.15
 
 load_model of the proposer takes the target's embeddings from .model of its language model, and lm_head from the
 language model itself. In vLLM 0.15 the language model of Kimi-K2.5 is the decoder: it has no .model, and lm_head sits

@@ -150,6 +150,8 @@ def _bytes_of(module: libcst.Module, patch_id: str) -> bytes:
         return module.bytes
     except UnicodeError as error:
         raise RewriteUnsound(f"{patch_id} adds what the file's encoding does not have: {error}", _REPORT) from error
+    except Exception as error:
+        raise RewriteUnsound(f"{patch_id} gives a tree that cannot be printed: {error}", _REPORT) from error
 
 
 def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.Module:
@@ -163,7 +165,7 @@ def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.
 
 def _stays_within(before: bytes, after: bytes, names: tuple[str, ...], what: str) -> None:
     """Refuse a change outside the definitions named; a marker comment may stand above one of them."""
-    old, new = _ranges(before, names), _ranges(after, names) + _markers(after)
+    old, new = _ranges(before, names) + _blanks(before), _ranges(after, names) + _blanks(after) + _markers(after)
     for hunk in changed_lines(before, after):
         if not (_covered(hunk.before, old) and _covered(hunk.after, new)):
             line = hunk.after[0]
@@ -181,6 +183,12 @@ def _covered(lines: LineRange, ranges: list[LineRange]) -> bool:
 def _ranges(data: bytes, names: tuple[str, ...]) -> list[LineRange]:
     tree = parse_quietly(data)
     return [found for name in names for found in (_imports(tree) if name == "import" else [_definition(tree, name)])]
+
+
+def _blanks(data: bytes) -> list[LineRange]:
+    """Return the blank lines: which of several equal ones a diff calls changed says nothing."""
+    lines = enumerate(split_lines(data), start=1)
+    return [(number, number + 1) for number, line in lines if not line.strip()]
 
 
 def _markers(data: bytes) -> list[LineRange]:

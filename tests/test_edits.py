@@ -68,3 +68,26 @@ def test_body_is_replaced() -> None:
     (line,) = cst.statements("for x in y: a")
     assert isinstance(line, libcst.For)
     assert edits.body_of(line) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "names"), [("class A: pass", ()), ("class A(): pass", ()), ("class A(b.C, D, m=M): pass", ("b.C", "D"))]
+)
+def test_bases_have_names_as_written(code: str, names: tuple[str, ...]) -> None:
+    (node,) = cst.statements(code)
+    assert isinstance(node, libcst.ClassDef)
+    assert edits.base_names(node) == names
+
+
+def test_body_of_a_definition_is_replaced_below_its_docstring() -> None:
+    (function,) = cst.statements('def f():  # why\n    """Say."""\n\n    # one\n    a\n    # end\n')
+    assert isinstance(function, libcst.FunctionDef)
+    first, second = edits.body_of(function)
+    assert cst.code_of(edits.with_body(function, [first, second, second])).splitlines()[3:] == [
+        "    # one",
+        "    a",
+        "",
+        "    # one",
+        "    a",
+        "    # end",
+    ]

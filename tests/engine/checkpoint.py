@@ -1,0 +1,378 @@
+"""A small Kimi-K2.5 and an EAGLE-3 drafter whose weights are constructed, so that their tokens can be told beforehand.
+
+Run it where torch, safetensors and tokenizers are: ``python checkpoint.py FOLDER`` writes ``FOLDER/target``,
+``FOLDER/draft`` and drafters that are wrong in one way each. Options of ``write`` name what may vary.
+
+The target. A token t is one-hot in the first VOCABULARY dimensions of the state (E), beside a constant in one more. Every
+attention is zero. Layer k's MLP (a dense one, then the shared expert of a mixture) has a gate that reads the constant, so
+it is linear, and moves a second one-hot (L) from ``t + shift(k)`` to ``t + shift(k + 1)``: the states that enter two
+layers are never the same. lm_head reads E and says t + 1.
+
+The drafter. ``fc`` turns L of each of its three auxiliary states back into t, if and only if it is the state of the right
+layer. The attention looks at its own position alone (rotary embeddings of a large constant) and carries E of the next
+token's embedding, which the target owns. These four voters each vote for t + 2 with weight 1, and each for a decoy of its
+own with weight DECOY: only four right votes together (4.0) beat a decoy (3.4). One state off by one layer, or
+embeddings that are not the target's, and another token wins. So the acceptance rate of the first position is 1 or 0.
+
+Everything is one-hot, so bfloat16 is as good as float32.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+VOCABULARY = 256
+HIDDEN = 1024
+LAYERS = 8
+EXPERTS = 8
+HEADS = 8
+MEDIA_TOKEN = 250
+CONSTANT = 2 * VOCABULARY
+"""Dimension that holds the constant; E lies below VOCABULARY, L from there to here."""
+SIZE = 8.0
+"""Size of each one-hot and of the constant in the target's state."""
+GATE = 4.0
+FOCUS = 16.0
+DECOY = 3.4
+DECOYS = (40, 80, 120, 160)
+"""How far each voter's decoy is from the token, none reachable by another voter's error."""
+
+Weights = dict[str, torch.Tensor]
+
+
+def shift(layer: int) -> int:
+    """Return how far L of the state that enters a layer is from the token; the first layer's state has no L."""
+    return 11 * layer
+
+
+def default_layers(layers: int = LAYERS) -> tuple[int, int, int]:
+    """Return the ids that vLLM takes where a drafter's config names none."""
+    return 2, layers // 2, layers - 3
+
+
+def _rms(*sizes: float) -> float:
+    return math.sqrt(sum(size * size for size in sizes) / HIDDEN)
+
+
+def _silu(value: float) -> float:
+    return value / (1 + math.exp(-value))
+
+
+def _one_hot(rows: int, columns: int, pairs: Sequence[tuple[int, int]], size: float = 1.0) -> torch.Tensor:
+    weight = torch.zeros(rows, columns)
+    for row, column in pairs:
+        weight[row, column] += size
+    return weight
+
+
+def _tokens(move: int, start: int = 0) -> list[tuple[int, int]]:
+    """Return (token, place of token + move) of every token."""
+    return [(token, start + (token + move) % VOCABULARY) for token in range(VOCABULARY)]
+
+
+def _mlp(layer: int) -> Weights:
+    """Return the MLP that moves L from where it is before a layer to where it is to be after it."""
+    rms = _rms(SIZE, SIZE) if layer == 0 else _rms(SIZE, SIZE, SIZE)
+    gate = torch.zeros(VOCABULARY, HIDDEN)
+    gate[:, CONSTANT] = GATE * rms / SIZE
+    up = _one_hot(VOCABULARY, HIDDEN, _tokens(0), rms / SIZE)
+    down = _one_hot(VOCABULARY, HIDDEN, _tokens(shift(layer + 1), VOCABULARY))
+    if layer:
+        down -= _one_hot(VOCABULARY, HIDDEN, _tokens(shift(layer), VOCABULARY))
+    return {"gate_proj": gate, "up_proj": up, "down_proj": down.T * SIZE / _silu(GATE)}
+
+
+def target_weights(text: dict[str, int], vision: dict[str, int]) -> Weights:
+    """Return the target's weights under the names of a published checkpoint."""
+    heads, nope, rope, value = HEADS, text["qk_nope_head_dim"], text["qk_rope_head_dim"], text["v_head_dim"]
+    q_rank, kv_rank, routed = text["q_lora_rank"], text["kv_lora_rank"], text["moe_intermediate_size"]
+    embeddings = _one_hot(VOCABULARY, HIDDEN, _tokens(0), SIZE)
+    embeddings[:, CONSTANT] = SIZE
+    weights = {
+        "model.embed_tokens.weight": embeddings,
+        "model.norm.weight": torch.ones(HIDDEN),
+        "lm_head.weight": _one_hot(
+            VOCABULARY, HIDDEN, [((token + 1) % VOCABULARY, token) for token in range(VOCABULARY)]
+        ),
+    }
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}"
+        attention = {
+            "q_a_proj": torch.zeros(q_rank, HIDDEN),
+            "q_a_layernorm": torch.ones(q_rank),
+            "q_b_proj": torch.zeros(heads * (nope + rope), q_rank),
+            "kv_a_proj_with_mqa": torch.zeros(kv_rank + rope, HIDDEN),
+            "kv_a_layernorm": torch.ones(kv_rank),
+            "kv_b_proj": torch.zeros(heads * (nope + value), kv_rank),
+            "o_proj": torch.zeros(HIDDEN, heads * value),
+        }
+        weights |= {f"{prefix}.self_attn.{name}.weight": weight for name, weight in attention.items()}
+        weights[f"{prefix}.input_layernorm.weight"] = torch.ones(HIDDEN)
+        weights[f"{prefix}.post_attention_layernorm.weight"] = torch.ones(HIDDEN)
+        inner = "mlp" if layer < text["first_k_dense_replace"] else "mlp.shared_experts"
+        weights |= {f"{prefix}.{inner}.{name}.weight": weight for name, weight in _mlp(layer).items()}
+        if inner == "mlp":
+            continue
+        weights[f"{prefix}.mlp.gate.weight"] = torch.zeros(EXPERTS, HIDDEN)
+        weights[f"{prefix}.mlp.gate.e_score_correction_bias"] = torch.zeros(EXPERTS)
+        for expert in range(EXPERTS):
+            shapes = {"gate_proj": (routed, HIDDEN), "up_proj": (routed, HIDDEN), "down_proj": (HIDDEN, routed)}
+            for name, shape in shapes.items():
+                weights[f"{prefix}.mlp.experts.{expert}.{name}.weight"] = torch.zeros(shape)
+    return {f"language_model.{name}": weight for name, weight in weights.items()} | _vision_weights(vision)
+
+
+def _vision_weights(vision: dict[str, int]) -> Weights:
+    """Return zeros for the vision tower and the projector: the tests send no images."""
+    width, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
+    places = vision["init_pos_emb_height"], vision["init_pos_emb_width"]
+    merged = width * 4
+    weights = {
+        "vision_tower.patch_embed.proj.weight": torch.zeros(width, 3, patch, patch),
+        "vision_tower.patch_embed.proj.bias": torch.zeros(width),
+        "vision_tower.patch_embed.pos_emb.weight": torch.zeros(*places, width),
+        "vision_tower.encoder.final_layernorm.weight": torch.ones(width),
+        "vision_tower.encoder.final_layernorm.bias": torch.zeros(width),
+        "mm_projector.pre_norm.weight": torch.ones(width),
+        "mm_projector.pre_norm.bias": torch.zeros(width),
+        "mm_projector.proj.0.weight": torch.zeros(merged, merged),
+        "mm_projector.proj.0.bias": torch.zeros(merged),
+        "mm_projector.proj.2.weight": torch.zeros(HIDDEN, merged),
+        "mm_projector.proj.2.bias": torch.zeros(HIDDEN),
+    }
+    for layer in range(vision["num_hidden_layers"]):
+        shapes = {
+            "norm0": (width,),
+            "norm1": (width,),
+            "wqkv": (3 * width, width),
+            "wo": (width, width),
+            "mlp.fc0": (inner, width),
+            "mlp.fc1": (width, inner),
+        }
+        for name, shape in shapes.items():
+            weights[f"vision_tower.encoder.blocks.{layer}.{name}.weight"] = torch.zeros(shape)
+            weights[f"vision_tower.encoder.blocks.{layer}.{name}.bias"] = torch.zeros(shape[0])
+    return weights
+
+
+def draft_weights(layers: Sequence[int]) -> Weights:
+    """Return the drafter's weights for auxiliary states of these layers; it has no embeddings of its own."""
+    fc = torch.zeros(HIDDEN, 3 * HIDDEN)
+    for voter, layer in enumerate(layers):
+        for token, place in _tokens(shift(layer), VOCABULARY):
+            fc[voter * VOCABULARY + token, voter * HIDDEN + place] = 1.0 / SIZE
+    scale = _rms(SIZE, SIZE) / SIZE
+    focus = torch.zeros(VOCABULARY, 2 * HIDDEN)
+    focus[:, CONSTANT] = FOCUS * scale
+    lm_head = torch.zeros(VOCABULARY, HIDDEN)
+    for voter, decoy in enumerate(DECOYS):
+        sees = 1 if voter == 3 else 0
+        for token in range(VOCABULARY):
+            column = voter * VOCABULARY + (token + sees) % VOCABULARY
+            lm_head[(token + 2) % VOCABULARY, column] = 1.0
+            lm_head[(token + 2 + decoy) % VOCABULARY, column] = DECOY
+    inner = VOCABULARY
+    return {
+        "fc.weight": fc,
+        "lm_head.weight": lm_head,
+        "norm.weight": torch.ones(HIDDEN),
+        "midlayer.hidden_norm.weight": torch.ones(HIDDEN),
+        "midlayer.input_layernorm.weight": torch.ones(HIDDEN),
+        "midlayer.post_attention_layernorm.weight": torch.ones(HIDDEN),
+        "midlayer.self_attn.q_proj.weight": focus,
+        "midlayer.self_attn.k_proj.weight": focus.clone(),
+        "midlayer.self_attn.v_proj.weight": _one_hot(VOCABULARY, 2 * HIDDEN, _tokens(0), scale),
+        "midlayer.self_attn.o_proj.weight": _one_hot(
+            HIDDEN, VOCABULARY, [(3 * VOCABULARY + t, t) for t in range(VOCABULARY)]
+        ),
+        "midlayer.mlp.gate_proj.weight": torch.zeros(inner, HIDDEN),
+        "midlayer.mlp.up_proj.weight": torch.zeros(inner, HIDDEN),
+        "midlayer.mlp.down_proj.weight": torch.zeros(HIDDEN, inner),
+    }
+
+
+TEXT = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "kimi_k2",
+    "hidden_act": "silu",
+    "hidden_size": HIDDEN,
+    "intermediate_size": VOCABULARY,
+    "moe_intermediate_size": VOCABULARY,
+    "num_hidden_layers": LAYERS,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "n_routed_experts": EXPERTS,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 1.0,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS,
+    "q_lora_rank": 128,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 64,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "torch_dtype": "bfloat16",
+}
+VISION = {
+    "patch_size": 14,
+    "init_pos_emb_height": 8,
+    "init_pos_emb_width": 8,
+    "init_pos_emb_time": 4,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "merge_kernel_size": [2, 2],
+    "mm_hidden_size": 64,
+}
+DRAFT = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": HIDDEN,
+    "target_hidden_size": HIDDEN,
+    "intermediate_size": VOCABULARY,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS,
+    "head_dim": VOCABULARY // HEADS,
+    "vocab_size": VOCABULARY,
+    "draft_vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "torch_dtype": "bfloat16",
+}
+PROCESSOR = '''\
+"""An image processor that vLLM asks for sizes; the tests send no images."""
+
+import torch
+from transformers.image_processing_utils import BaseImageProcessor
+
+
+class TinyProcessor(BaseImageProcessor):
+    num_frames_per_chunk = 1
+
+    def media_tokens_calculator(self, media):
+        return 4
+
+    def preprocess(self, medias, **_):
+        count = 16 * len(medias)
+        return {"pixel_values": torch.zeros(count, 3, 14, 14), "grid_thws": torch.tensor([[1, 4, 4]] * len(medias))}
+
+    def split_video_chunks(self, url_or_video):
+        return []
+'''
+
+
+def write(folder: Path) -> None:
+    """Write the target, the right drafter, and drafters that are wrong in one way each."""
+    ids = default_layers()
+    _write_target(folder / "target")
+    _write_draft(folder / "draft", ids, ids)
+    _write_draft(folder / "draft-default-ids", None, ids)
+    for place, step in enumerate((1, -1, 1)):
+        off = [layer + step * (number == place) for number, layer in enumerate(ids)]
+        _write_draft(folder / f"draft-off-by-one-{place}", off, ids)
+    _write_draft(folder / "draft-same-layer-twice", (ids[0], ids[1], ids[1]), ids)
+    own = torch.zeros(VOCABULARY, HIDDEN)
+    own[:, CONSTANT] = SIZE
+    _write_draft(folder / "draft-own-embeddings", ids, ids, {"embed_tokens.weight": own})
+    _write_draft(folder / "draft-last-state", (ids[0], ids[1], LAYERS), (ids[0], ids[1], LAYERS))
+    _write_draft(folder / "draft-no-such-layer", (2, 4, LAYERS + 1), ids)
+
+
+def _write_target(place: Path) -> None:
+    config = {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "model_type": "kimi_k25",
+        "media_placeholder_token_id": MEDIA_TOKEN,
+        "pad_token_id": 0,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "text_config": TEXT,
+        "vision_config": VISION,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    }
+    _write(place, config, target_weights(TEXT, VISION))  # type: ignore[arg-type]
+    (place / "tiny_processor.py").write_text(PROCESSOR)
+    settings = {
+        "auto_map": {"AutoImageProcessor": "tiny_processor.TinyProcessor"},
+        "image_processor_type": "TinyProcessor",
+        "media_proc_cfg": {  # read by later releases, which have a processor of their own
+            "temporal_merge_kernel_size": 4,
+            "merge_kernel_size": 2,
+            "patch_size": 14,
+            "in_patch_limit": 64,
+            "patch_limit_on_one_side": 64,
+            "fixed_output_tokens": None,
+            "in_patch_limit_each_frame": 64,
+            "in_patch_limit_video": None,
+            "sample_fps": 2.0,
+            "max_num_frames_each_video": None,
+            "timestamp_mode": "hh:mm:ss.fff",
+            "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5],
+        },
+    }
+    (place / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+def _write_draft(
+    place: Path, named: Sequence[int] | None, built_for: Sequence[int], extra: Weights | None = None
+) -> None:
+    ids = {} if named is None else {"eagle_aux_hidden_state_layer_ids": list(named)}
+    _write(place, DRAFT | ids, draft_weights(built_for) | (extra or {}))
+
+
+def _write(place: Path, config: dict[str, object], weights: Weights) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config.json").write_text(json.dumps(config, indent=1))
+    data = {}
+    for name, weight in weights.items():
+        kind = torch.float32 if name.endswith("e_score_correction_bias") else torch.bfloat16
+        data[name] = weight.to(kind).contiguous()
+    save_file(data, place / "model.safetensors", metadata={"format": "pt"})
+    _write_tokenizer(place)
+
+
+def _write_tokenizer(place: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"t{token}": token for token in range(VOCABULARY)}
+    del words[f"t{MEDIA_TOKEN}"]
+    words["<|media_pad|>"] = MEDIA_TOKEN
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="t0", eos_token="t1").save_pretrained(place)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
