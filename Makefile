@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test lint types unit bench demo wheel clean
+.PHONY: test test-engine lint types unit bench demo wheel clean
 
 test: lint types unit
 
@@ -19,7 +19,11 @@ types: $(STAMP)
 	$(BIN)/mypy patchkit patches
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -m "not engine" --cov --cov-report=term
+
+# The real vLLM on the CPU. The first time it fetches 8 GB into the cache; it wants libtcmalloc-minimal4 for one test.
+test-engine: $(STAMP)
+	$(BIN)/python -m pytest -m engine -n 0 -v
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench

@@ -185,3 +185,9 @@ def test_letter_that_the_encoding_lacks_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(RewriteUnsound, match="what the file's encoding does not have"):
         made.fold("engine/core.py", source, {"engine_models"})
+
+
+def test_tree_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    made = rewriter(tmp_path, "return module.with_changes(body=(None,))")
+    with pytest.raises(RewriteUnsound, match="gives a tree that cannot be printed"):
+        made.fold("engine/core.py", ENGINE.encode(), {"engine_models"})

@@ -1,18 +1,19 @@
 """A small Kimi-K2.5 and an EAGLE-3 drafter whose weights are constructed, so that their tokens can be told beforehand.
 
 Run it where torch, safetensors and tokenizers are: ``python checkpoint.py FOLDER`` writes ``FOLDER/target``,
-``FOLDER/draft`` and drafters that are wrong in one way each. Options of ``write`` name what may vary.
+``FOLDER/draft`` and drafters that are wrong in one way each.
 
-The target. A token t is one-hot in the first VOCABULARY dimensions of the state (E), beside a constant in one more. Every
-attention is zero. Layer k's MLP (a dense one, then the shared expert of a mixture) has a gate that reads the constant, so
-it is linear, and moves a second one-hot (L) from ``t + shift(k)`` to ``t + shift(k + 1)``: the states that enter two
-layers are never the same. lm_head reads E and says t + 1.
+The target. A token t is one-hot in the first VOCABULARY dimensions of the state (E), beside a constant in one more.
+Every attention is zero. Layer k's MLP (a dense one, then the shared expert of a mixture) has a gate that reads the
+constant, so it is linear, and moves a second one-hot (L) from ``t + shift(k)`` to ``t + shift(k + 1)``: the states
+that enter two layers are never the same. lm_head reads E and says t + 1.
 
-The drafter. ``fc`` turns L of each of its three auxiliary states back into t, if and only if it is the state of the right
-layer. The attention looks at its own position alone (rotary embeddings of a large constant) and carries E of the next
-token's embedding, which the target owns. These four voters each vote for t + 2 with weight 1, and each for a decoy of its
-own with weight DECOY: only four right votes together (4.0) beat a decoy (3.4). One state off by one layer, or
-embeddings that are not the target's, and another token wins. So the acceptance rate of the first position is 1 or 0.
+The drafter. ``fc`` turns L of each of its three auxiliary states back into t, if and only if it is the state of the
+right layer. The attention looks at its own position alone (rotary embeddings of a large constant) and carries E of
+the next token's embedding, which the target owns. These four voters each vote for t + 2 with weight 1, and each for a
+decoy of its own with weight DECOY: only four right votes together (4.0) beat a decoy (3.4). One state off by one
+layer, or embeddings that are not the target's, and another token wins. So the acceptance rate of the first position
+is 1 or 0.
 
 Everything is one-hot, so bfloat16 is as good as float32.
 """

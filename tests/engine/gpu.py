@@ -1,10 +1,10 @@
 """Prove the patched server on a GPU: ``python gpu.py SITE WORK [--upstream]``.
 
 SITE is a site-packages folder with a pristine vLLM, and patchkit beside it; WORK takes the models, the logs and
-``result.json``. It starts ``vllm serve`` of the unpatched release (which must die on the first gate), then, on a copy of SITE
-that ``patchkit apply`` has patched, servers without a drafter, with the right one and with wrong ones, and compares what
-they answer. With ``--upstream`` the release has the support itself and nothing is patched. Standard library only, beside
-what vLLM itself needs.
+``result.json``. It starts ``vllm serve`` of the unpatched release (which must die on the first gate), then, on a copy
+of SITE that ``patchkit apply`` has patched, servers without a drafter, with the right one and with wrong ones, and
+compares what they answer. With ``--upstream`` the release has the support itself and nothing is patched. Standard
+library only, beside what vLLM itself needs.
 """
 
 from __future__ import annotations
@@ -131,28 +131,32 @@ def main(site: Path, work: Path, is_upstream: bool) -> dict[str, object]:
         servers[draft] = Server(patched, work, draft, 8102 + number, draft)
     try:
         for name, server in servers.items():
-            ready = server.wait()
-            row: dict[str, object] = {"ready": ready, "exit": server.process.poll()}
-            result[name] = row
-            if ready is None:
-                row["errors"] = server.errors()
-                continue
-            try:
-                row["texts"] = server.complete(PROMPTS, TOKENS)
-            except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
-                row["errors"] = [f"a completion failed: {error}", *server.errors()]
-                continue
-            row["counters"] = server.drafts()
-        for name in ("plain", "draft"):  # once nothing else runs, and each by itself
-            for other, server in servers.items():
-                if other not in ("plain", "draft"):
-                    server.stop()
+            result[name] = examine(server)
+        for name in ("unpatched", *DRAFTS[1:]):
+            if name in servers:
+                servers[name].stop()
+        for name in ("plain", "draft"):  # once nothing else runs
             if servers[name].process.poll() is None:
                 result[f"{name} tokens per second"] = servers[name].speed()
     finally:
         for server in servers.values():
             server.stop()
     return result
+
+
+def examine(server: Server) -> dict[str, object]:
+    """Return whether a server starts, what it answers and what it counted, or its errors."""
+    ready = server.wait()
+    row: dict[str, object] = {"ready": ready, "exit": server.process.poll()}
+    try:
+        if ready is not None:
+            row["texts"] = server.complete(PROMPTS, TOKENS)
+            row["counters"] = server.drafts()
+    except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+        row["failure"] = str(error)
+    if "counters" not in row:
+        row["errors"] = server.errors()
+    return row
 
 
 if __name__ == "__main__":

