@@ -1,7 +1,7 @@
 """A small Kimi-K2.5 and an EAGLE-3 drafter whose weights are constructed, so that their tokens can be told beforehand.
 
-Run it where torch, safetensors and tokenizers are: ``python checkpoint.py FOLDER`` writes ``FOLDER/target``,
-``FOLDER/draft`` and drafters that are wrong in one way each.
+Run it where torch, safetensors and tokenizers are: ``python checkpoint.py FOLDER`` writes ``FOLDER/target``, its text
+model alone as ``FOLDER/target-text``, ``FOLDER/draft`` and drafters that are wrong in one way each.
 
 The target. A token t is one-hot in the first VOCABULARY dimensions of the state (E), beside a constant in one more.
 Every attention is zero. Layer k's MLP (a dense one, then the shared expert of a mixture) has a gate that reads the
@@ -295,6 +295,7 @@ def write(folder: Path) -> None:
     """Write the target, the right drafter, and drafters that are wrong in one way each."""
     ids = default_layers()
     _write_target(folder / "target")
+    _write_text_target(folder / "target-text")
     _write_draft(folder / "draft", ids, ids)
     _write_draft(folder / "draft-default-ids", None, ids)
     for place, step in enumerate((1, -1, 1)):
@@ -343,6 +344,13 @@ def _write_target(place: Path) -> None:
         },
     }
     (place / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+def _write_text_target(place: Path) -> None:
+    """Write the text model alone, as a DeepSeek-V3."""
+    weights = target_weights(TEXT, VISION)  # type: ignore[arg-type]
+    own = {name.removeprefix("language_model."): weight for name, weight in weights.items() if "language_model" in name}
+    _write(place, TEXT | {"model_type": "deepseek_v3"}, own)
 
 
 def _write_draft(

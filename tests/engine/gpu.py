@@ -30,9 +30,9 @@ ROUNDS = 30
 class Server:
     """One ``vllm serve``, in a process group of its own, its log in a file."""
 
-    def __init__(self, site: Path, work: Path, name: str, port: int, draft: str | None) -> None:
+    def __init__(self, site: Path, work: Path, name: str, port: int, draft: str | None, target: str = "target") -> None:
         self.name, self.port, self.log = name, port, work / f"{name}.log"
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(work / "models/target")]
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(work / "models" / target)]
         command += ["--port", str(port), "--host", "127.0.0.1", "--served-model-name", "m", "--enforce-eager"]
         command += ["--max-model-len", "512", "--max-num-seqs", "8", "--trust-remote-code", "--dtype", "bfloat16"]
         command += ["--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", str(2**30)]
@@ -127,12 +127,13 @@ def main(site: Path, work: Path, is_upstream: bool) -> dict[str, object]:
         result["check"] = [check.returncode, check.stdout.splitlines()[-1:], check.stderr]
         servers["unpatched"] = Server(site, work, "unpatched", 8100, "draft")
     servers["plain"] = Server(patched, work, "plain", 8101, None)
+    servers["text-only"] = Server(patched, work, "text-only", 8101 + 1 + len(DRAFTS), "draft", "target-text")
     for number, draft in enumerate(DRAFTS):
         servers[draft] = Server(patched, work, draft, 8102 + number, draft)
     try:
         for name, server in servers.items():
             result[name] = examine(server)
-        for name in ("unpatched", *DRAFTS[1:]):
+        for name in ("unpatched", "text-only", *DRAFTS[1:]):
             if name in servers:
                 servers[name].stop()
         for name in ("plain", "draft"):  # once nothing else runs
