@@ -16,7 +16,17 @@ from __future__ import annotations
 import libcst as cst
 
 from patchkit.cst import code_of, find_definition, is_code, only, replace, require, statements
-from patchkit.edits import add_base, base_names, body_of, drop_last_base, mark, unmark, with_body
+from patchkit.edits import (
+    add_base,
+    append_members,
+    base_names,
+    body_of,
+    drop_last_base,
+    drop_last_members,
+    mark,
+    unmark,
+    with_body,
+)
 from patchkit.patch import Patch, Upstream
 
 patch = Patch(
@@ -91,7 +101,7 @@ def collect_states(module: cst.Module) -> cst.Module:
         return module
     module = replace(module, text_model, _declare(text_model, "model"))
     decoder = _find_class(module, DECODER)
-    module = replace(module, decoder, _add_members(_collect(decoder), DECODER_MEMBERS))
+    module = replace(module, decoder, append_members(_collect(decoder), DECODER_MEMBERS, __name__))
     return _add_import(module)
 
 
@@ -112,7 +122,7 @@ def drop_states(module: cst.Module) -> cst.Module:
         return module
     module = replace(module, text_model, _undeclare(text_model, "model"))
     decoder = _find_class(module, DECODER)
-    module = replace(module, decoder, _uncollect(_drop_members(decoder, DECODER_MEMBERS)))
+    module = replace(module, decoder, _uncollect(drop_last_members(decoder, DECODER_MEMBERS)))
     return _drop_import(module)
 
 
@@ -134,28 +144,11 @@ def _find_class(module: cst.Module, name: str) -> cst.ClassDef:
 
 
 def _declare(node: cst.ClassDef, inner: str) -> cst.ClassDef:
-    return _add_members(add_base(node, INTERFACE), HANDED_ON.format(inner=inner))
+    return append_members(add_base(node, INTERFACE), HANDED_ON.format(inner=inner), __name__)
 
 
 def _undeclare(node: cst.ClassDef, inner: str) -> cst.ClassDef:
-    return _drop_members(drop_last_base(node), HANDED_ON.format(inner=inner))
-
-
-def _add_members(node: cst.ClassDef, code: str) -> cst.ClassDef:
-    """Put members at the end of a class, each below a blank line and the first also below the marker."""
-    blank = cst.EmptyLine(indent=False)
-    first, *others = (member.with_changes(leading_lines=(blank,)) for member in statements(code))
-    marked = mark(first, __name__) if isinstance(first, cst.SimpleStatementLine) else _mark_function(first)
-    return with_body(node, [*body_of(node), marked, *others])
-
-
-def _mark_function(node: cst.BaseStatement) -> cst.FunctionDef:
-    assert isinstance(node, cst.FunctionDef)
-    return mark(node, __name__)
-
-
-def _drop_members(node: cst.ClassDef, code: str) -> cst.ClassDef:
-    return with_body(node, body_of(node)[: -len(statements(code))])
+    return drop_last_members(drop_last_base(node), HANDED_ON.format(inner=inner))
 
 
 def _collect(decoder: cst.ClassDef) -> cst.ClassDef:

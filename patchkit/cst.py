@@ -69,6 +69,11 @@ def only(found: Sequence[Found], anchor: str) -> Found:
     return found[0]
 
 
+def find_call(root: cst.CSTNode, name: str) -> cst.Call:
+    """Return the only call of what is written as this name, as in ``self.scheduler.add_request``."""
+    return find_one(root, cst.Call, lambda call: code_of(call.func) == name, f"the call of {name}")
+
+
 def find_definition(module: cst.Module, dotted: str) -> cst.FunctionDef | cst.ClassDef:
     """Return the class or function that a dotted path names, as in ``SpeculativeConfig._verify_args``."""
     scope: cst.CSTNode = module

@@ -7,31 +7,40 @@ from typing import TypeVar
 
 import libcst as cst
 
-from patchkit.cst import code_of
+from patchkit.cst import code_of, find_all, find_definition, is_code, only, replace, require, statements
 
-Marked = TypeVar("Marked", cst.SimpleStatementLine, cst.If, cst.FunctionDef)
+Marked = TypeVar("Marked", bound=cst.BaseStatement)
 Suited = TypeVar("Suited", cst.FunctionDef, cst.ClassDef, cst.For)
 
 
 def mark(node: Marked, patch_id: str) -> Marked:
     """Return a statement with the comment above it that tells a reader of the source who wrote it."""
-    return node.with_changes(leading_lines=(*node.leading_lines, _marker(patch_id)))
+    return node.with_changes(leading_lines=(*_lines_above(node), marker(patch_id)))
 
 
 def unmark(node: Marked, patch_id: str) -> Marked:
     """Return a statement without the comment that ``mark`` put above it."""
-    comment = f"# patchkit: {patch_id}"
-    kept = [line for line in node.leading_lines if line.comment is None or line.comment.value != comment]
-    return node.with_changes(leading_lines=kept)
+    return node.with_changes(leading_lines=[line for line in _lines_above(node) if not is_marker(line, patch_id)])
 
 
 def is_marked(node: Marked, patch_id: str) -> bool:
     """Tell whether a statement carries the comment of a patch."""
-    return len(unmark(node, patch_id).leading_lines) < len(node.leading_lines)
+    return any(is_marker(line, patch_id) for line in _lines_above(node))
 
 
-def _marker(patch_id: str) -> cst.EmptyLine:
+def _lines_above(node: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    lines: Sequence[cst.EmptyLine] = getattr(node, "leading_lines")  # noqa: B009  # only its subclasses declare it
+    return lines
+
+
+def marker(patch_id: str) -> cst.EmptyLine:
+    """Return the comment of a patch as a line."""
     return cst.EmptyLine(comment=cst.Comment(f"# patchkit: {patch_id}"))
+
+
+def is_marker(line: cst.EmptyLine, patch_id: str) -> bool:
+    """Tell whether a line is the comment of a patch."""
+    return line.comment is not None and line.comment.value == f"# patchkit: {patch_id}"
 
 
 def extend_list(node: cst.List, values: Sequence[str]) -> cst.List:
@@ -102,3 +111,66 @@ def with_body(node: Suited, body: Sequence[cst.BaseStatement]) -> Suited:
 def body_of(node: cst.FunctionDef | cst.ClassDef | cst.For) -> list[cst.BaseStatement]:
     """Return the statements of an indented body; one on the line of its colon has none."""
     return [statement for statement in node.body.body if isinstance(statement, cst.BaseStatement)]
+
+
+def append_members(node: cst.ClassDef, code: str, patch_id: str) -> cst.ClassDef:
+    """Return a class with members at its end, each below a blank line and the first also below the marker."""
+    require(bool(body_of(node)), node.name.value, "an indented body")
+    blank = cst.EmptyLine(indent=False)
+    first, *others = (member.with_changes(leading_lines=(blank,)) for member in statements(code))
+    return with_body(node, [*body_of(node), mark(first, patch_id), *others])
+
+
+def drop_last_members(node: cst.ClassDef, code: str) -> cst.ClassDef:
+    """Return a class without its last members: what ``append_members`` did, taken back."""
+    return with_body(node, body_of(node)[: -len(statements(code))])
+
+
+def swap(module: cst.Module, dotted: str, old: str, new: str, patch_id: str) -> cst.Module:
+    """Put statements, the first of them marked, in place of others in a definition; where they are, nothing is done."""
+    scope = find_definition(module, dotted)
+    found = _find_runs(scope, old)
+    room = len(statements(old)) - len(statements(new))
+    # What is to come may be a part of what stands there.
+    parts = [(block, start + step) for block, start in found for step in range(room + 1)]
+    if any(run not in parts for run in _find_runs(scope, new)):
+        return module
+    block, place = only(found, f"{dotted}: {old.strip().splitlines()[0]}")
+    return _put(module, block, place, old, new, patch_id)
+
+
+def swap_back(module: cst.Module, dotted: str, old: str, new: str, patch_id: str) -> cst.Module:
+    """Take back what ``swap`` did, where the marker says that it did; ``old`` must be laid out as it was."""
+    runs = _find_runs(find_definition(module, dotted), new)
+    for block, place in runs:
+        if is_marked(block.body[place], patch_id):
+            return _put(module, block, place, new, old, patch_id)
+    return module
+
+
+def _find_runs(scope: cst.CSTNode, code: str) -> list[tuple[cst.IndentedBlock, int]]:
+    """Return where these statements follow each other: the block, and the place of the first."""
+    wanted = statements(code)
+    return [
+        (block, place)
+        for block in find_all(scope, cst.IndentedBlock)
+        for place in range(len(block.body) - len(wanted) + 1)
+        if all(
+            type(found) is type(sought) and is_code(found, code_of(sought))
+            for found, sought in zip(block.body[place:], wanted, strict=False)
+        )
+    ]
+
+
+def _put(module: cst.Module, block: cst.IndentedBlock, place: int, old: str, new: str, patch_id: str) -> cst.Module:
+    """Replace the statements at a place; the lines above the first stay, but the marker, as does the last's comment."""
+    end = place + len(statements(old))
+    first, last = block.body[place], block.body[end - 1]
+    fresh = list(statements(new))
+    is_back = is_marked(first, patch_id)
+    fresh[0] = fresh[0].with_changes(leading_lines=_lines_above(unmark(first, patch_id)))
+    if not is_back:
+        fresh[0] = mark(fresh[0], patch_id)
+    if isinstance(last, cst.SimpleStatementLine) and isinstance(fresh[-1], cst.SimpleStatementLine):
+        fresh[-1] = fresh[-1].with_changes(trailing_whitespace=last.trailing_whitespace)
+    return replace(module, block, block.with_changes(body=(*block.body[:place], *fresh, *block.body[end:])))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
@@ -21,6 +22,9 @@ from patchkit.rewrite import Rewriter
 from patchkit.targets import Listing, Target, Targets
 
 MARK = "# Written by `patchkit digests --write WHEEL …`: all below this line.\n"
+
+_FEW = 4
+"""Up to so many patches on a file, every set of them is listed."""
 
 Release = tuple[str, str]
 """Target and version."""
@@ -98,19 +102,52 @@ def _listings(
         if digest(data) != rows[path].sha256:
             raise TargetError(f"{path} differs from the RECORD of {archive.filename}", "download the wheel again")
         ids = [name for name in files[path] if catalog.headers[name].specifier.contains(version, prereleases=True)]
-        listings[path] = Listing(digest(data), _patched(Rewriter(catalog, environment), path, data, ids))
+        listings[path] = list_file(catalog, path, data, ids, environment)
     return listings
 
 
-def _patched(rewriter: Rewriter, path: str, pristine: bytes, ids: list[str]) -> Mapping[frozenset[str], str]:
-    """Return the digest after every set of patches; a patch that changes nothing has that of the pristine file."""
-    found: dict[frozenset[str], str] = {}
-    for size in range(1, len(ids) + 1):
-        for patches in combinations(ids, size):
-            rewrite = rewriter.fold(path, pristine, patches)
-            if rewrite.patches == frozenset(patches) or size == 1:
-                found[frozenset(patches)] = digest(rewrite.after)
-    return found
+def list_file(catalog: Catalog, path: str, pristine: bytes, ids: Sequence[str], environment: Environment) -> Listing:
+    """Return the digest of a pristine file, and that after each set of patches that is listed."""
+    rewriter, patched = Rewriter(catalog, environment), {}
+    for patches in _listed_sets(catalog, ids):
+        rewrite = rewriter.fold(path, pristine, patches)
+        # A patch that changes nothing has the digest of the pristine file.
+        if rewrite.patches == patches or len(patches) == 1:
+            patched[patches] = digest(rewrite.after)
+    return Listing(digest(pristine), patched)
+
+
+def _listed_sets(catalog: Catalog, ids: Sequence[str]) -> set[frozenset[str]]:
+    """Return the sets of patches whose digests are listed: every set of a few; of many each alone and the whole ones.
+
+    A whole set is what is for some listed release of the other targets, of all patches or of a named set.
+    """
+    if len(ids) <= _FEW:
+        return {frozenset(patches) for size in range(1, len(ids) + 1) for patches in combinations(ids, size)}
+    selections = [frozenset(ids), *(frozenset(ids) & set(named.patches) for named in catalog.targets.sets.values())]
+    whole = {wanted & fitting for wanted in selections for fitting in _fitting(catalog, ids)}
+    return {frozenset({name}) for name in ids} | (whole - {frozenset()})
+
+
+def _fitting(catalog: Catalog, ids: Sequence[str]) -> set[frozenset[str]]:
+    """Return which patches fit together to each choice of listed releases of the targets that they require."""
+    needs = {name: catalog.headers[name].patch.requires for name in ids}
+    others = sorted({target for required in needs.values() for target in required})
+    versions = [
+        [None, *(version for target, version in catalog.targets.releases if target == other)] for other in others
+    ]
+    return {
+        frozenset(
+            name
+            for name, required in needs.items()
+            if all(_is_met(specifier, dict(zip(others, chosen))[target]) for target, specifier in required.items())
+        )
+        for chosen in product(*versions)
+    }
+
+
+def _is_met(specifier: str, version: str | None) -> bool:
+    return version is not None and SpecifierSet(specifier).contains(version, prereleases=True)
 
 
 def _key(patches: frozenset[str]) -> str:

@@ -32,7 +32,6 @@ _TO_DO = {
     "pristine": "patchkit apply",
     "stale": "patchkit apply",
     "not-installed": "nothing here",
-    "not-applicable": "nothing here",
     "foreign": "see below",
     "conflict": "see below",
     "missing": "see below",
@@ -168,7 +167,9 @@ def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> objec
 
 def _to_do(state: PatchState) -> str:
     if state.state == "stale" and state.is_obsolete:
-        return "patchkit apply takes it back"
+        return f"patchkit apply takes it back: {state.reason}"
+    if state.state == "not-applicable":
+        return f"nothing, it is {state.reason}"
     return _TO_DO[state.state]
 
 
@@ -187,16 +188,18 @@ def _diff_style(line: str) -> str:
 def _summary(report: Report) -> str:
     """Return the last line: what the run comes to."""
     count = len(report.findings)
+    in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
+    others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)
+    rest = f", {others} {'is' if others == 1 else 'are'} not for what is installed" if others else ""
     if report.verb == "status" and report.patches:
-        in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
-        return f"status: {in_place} of {len(report.patches)} patches in place"
+        return f"status: {in_place} of {len(report.patches)} patches in place{rest}"
     if count:
         refused = ", nothing was written" if report.verb in ("apply", "revert") and not report.is_written else ""
         return f"{report.verb}: {count} finding{'s' if count != 1 else ''}{refused}"
     files = len(report.changes)
     number = f"{files} file{'s' if files != 1 else ''}"
     if report.verb == "check":
-        return f"check: {len(report.patches)} patches in place"
+        return f"check: {in_place} patch{'es' if in_place != 1 else ''} in place{rest}"
     if report.verb in ("apply", "revert") and not files:
         return f"{report.verb}: nothing to do"
     if report.verb in ("apply", "revert"):

@@ -165,7 +165,8 @@ def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.
 
 def _stays_within(before: bytes, after: bytes, names: tuple[str, ...], what: str) -> None:
     """Refuse a change outside the definitions named; a marker comment may stand above one of them."""
-    old, new = _ranges(before, names) + _blanks(before), _ranges(after, names) + _blanks(after) + _markers(after)
+    old = _ranges(before, names, all_there=False) + _blanks(before)
+    new = _ranges(after, names, all_there=True) + _blanks(after) + _markers(after)
     for hunk in changed_lines(before, after):
         if not (_covered(hunk.before, old) and _covered(hunk.after, new)):
             line = hunk.after[0]
@@ -180,9 +181,16 @@ def _covered(lines: LineRange, ranges: list[LineRange]) -> bool:
     return not wanted
 
 
-def _ranges(data: bytes, names: tuple[str, ...]) -> list[LineRange]:
-    tree = parse_quietly(data)
-    return [found for name in names for found in (_imports(tree) if name == "import" else [_definition(tree, name)])]
+def _ranges(data: bytes, names: tuple[str, ...], *, all_there: bool) -> list[LineRange]:
+    """Return the lines of the definitions named; before the change, one that it adds may be missing."""
+    tree, found = parse_quietly(data), []
+    for name in names:
+        try:
+            found += _imports(tree) if name == "import" else [_definition(tree, name)]
+        except AnchorNotFound:
+            if all_there:
+                raise
+    return found
 
 
 def _blanks(data: bytes) -> list[LineRange]:

@@ -148,7 +148,7 @@ class Survey:
         if reason is None:
             return None
         if any(fact.carried and header.id in fact.carried for fact in facts):
-            return "stale", f"applied, but no longer right here: {reason}"
+            return "stale", f"applied, but it is {reason}"
         fixed_in = header.fixed_in
         if fixed_in is not None and installation.version >= fixed_in:
             return "upstream", f"{installation.distribution} {installation.version} has it, since {fixed_in}"
@@ -158,9 +158,9 @@ class Survey:
         for name, specifier in header.patch.requires.items():
             other = self.installations[name]
             if not isinstance(other, Installation):
-                return f"needs {name} {specifier}, which is not installed"
+                return f"for {name} {_readable(specifier)}, and it is not installed"
             if not SpecifierSet(specifier).contains(other.version, prereleases=True):
-                return f"needs {name} {specifier}, and {other.distribution} {other.version} is installed"
+                return f"for {name} {_readable(specifier)}, and {other.distribution} {other.version} is installed"
         return None
 
     def _file_state(self, patch_id: str, facts: FileFacts) -> tuple[str, PatchkitError | None]:
@@ -216,4 +216,8 @@ def _why_not_in_range(header: Header, installation: Installation, facts: list[Fi
         return None
     if fixed_in is not None and version.is_prerelease and version.base_version == fixed_in.base_version:
         return None
-    return f"for {header.patch.target} {header.patch.versions}, and {version} is installed"
+    return f"for {header.patch.target} {_readable(header.patch.versions)}, and {version} is installed"
+
+
+def _readable(specifier: str) -> str:
+    return " ".join(specifier.replace(",", " ").split())

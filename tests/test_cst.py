@@ -155,6 +155,58 @@ def test_definition_is_there_twice() -> None:
         )
 
 
+CALLS = """
+    import f
+
+    x = f.g(a, h(1))
+    f(
+        b=self.f(
+            2
+        ),
+    )
+    g
+    self.f.h()
+    twice(twice())
+    (lambda: 3)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("f.g", "f.g(a, h(1))"),
+        ("h", "h(1)"),
+        ("f", "f(b=self.f(2))"),
+        ("self.f", "self.f(2)"),
+        ("self.f.h", "self.f.h()"),
+        ("(lambda: 3)", "(lambda: 3)()"),
+    ],
+)
+def test_call_is_found_by_the_whole_name(name: str, code: str) -> None:
+    assert cst.is_code(cst.find_call(parse(CALLS), name), code)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("g", AnchorNotFound, "not found"),
+        ("self", AnchorNotFound, "not found"),
+        ("f.h", AnchorNotFound, "not found"),
+        ("f()", AnchorNotFound, "not found"),
+        ("twice", AnchorAmbiguous, "found 2 times"),
+    ],
+)
+def test_call_must_be_there_once(name: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{re.escape(f'the call of {name}')}: {words}$"):
+        cst.find_call(parse(CALLS), name)
+
+
+def test_call_is_looked_for_in_a_node() -> None:
+    module = parse("def one():\n    f(1)\ndef two():\n    if x:\n        f(2)\n")
+    call = cst.find_call(cst.find_definition(module, "two"), "f")
+    assert call is cst.find_all(module, libcst.Call)[1]
+
+
 @pytest.mark.parametrize(
     ("code", "other", "is_equal"),
     [

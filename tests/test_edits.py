@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst
 import pytest
 
 from patchkit import cst, edits
+from patchkit.errors import AnchorAmbiguous, AnchorNotFound
 from tests.support import parse
 
 
@@ -91,3 +94,235 @@ def test_body_of_a_definition_is_replaced_below_its_docstring() -> None:
         "    a",
         "    # end",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_ours"),
+    [
+        ("# patchkit: one", True),
+        ("", False),
+        ("# why", False),
+        ("# patchkit: on", False),
+        ("# patchkit: one_more", False),
+        ("# patchkit: one, more", False),
+        ("#patchkit: one", False),
+    ],
+)
+def test_marker_is_known(line: str, is_ours: bool) -> None:
+    above = parse(f"y\n{line}\nx = 1\n").body[1].leading_lines
+    assert [edits.is_marker(found, "one") for found in above] == [is_ours]
+
+
+def test_marker_is_a_comment() -> None:
+    assert cst.code_of(edits.marker("one")) == "# patchkit: one"
+    assert edits.is_marker(edits.marker("one"), "one")
+    assert not edits.is_marker(edits.marker("one"), "two")
+
+
+MEMBERS = """
+    y: int = 1
+
+    @property
+    def f(self):  # f
+        # why
+        return self.y
+"""
+APPENDED = """
+    # patchkit: one
+    y: int = 1
+
+    @property
+    def f(self):  # f
+        # why
+        return self.y
+"""
+CLASSES = {
+    "field": ("class A:  # A\n    x = 1  # x\n", "\nz = 1\n"),
+    "docstring": ('@d\nclass A(B):\n    """Say."""\n', ""),
+    "method": ("class A:\n    def g(self):\n        pass\n        # end of g\n", "\n\n# next\nz = 1\n"),
+    "comment at the end": ("class A:\n    x = 1\n", "    # end of A\n\nz = 1\n"),
+    "members from the beginning": ("class A:\n    # patchkit: one\n    y: int = 1\n", ""),
+}
+
+
+@pytest.mark.parametrize(("above", "below"), CLASSES.values(), ids=CLASSES)
+def test_members_are_appended_and_dropped(above: str, below: str) -> None:
+    module = parse(above + below)
+    node = cst.find_definition(module, "A")
+    assert isinstance(node, libcst.ClassDef)
+    after = cst.replace(module, node, edits.append_members(node, MEMBERS, "one")).code
+    assert after == above + APPENDED + below
+    again = parse(after)
+    long = cst.find_definition(again, "A")
+    assert isinstance(long, libcst.ClassDef)
+    assert cst.replace(again, long, edits.drop_last_members(long, MEMBERS)).code == above + below
+
+
+def test_members_take_on_the_indent_of_the_class() -> None:
+    module = parse("if x:\n  class A:\n    x = 1\n")
+    node = cst.find_definition(module, "A")
+    assert isinstance(node, libcst.ClassDef)
+    changed = edits.append_members(node, "def f(self):\n        return 1\n", "one")
+    expected = "if x:\n  class A:\n    x = 1\n\n    # patchkit: one\n    def f(self):\n      return 1\n"
+    assert cst.replace(module, node, changed).code == expected
+
+
+TWO = "x = f(a)\ny = x.b\n"
+ONE = "y = f(a).b\n"
+LOOK = """
+if x is None:
+    # why
+    x = f(a)  # new
+"""
+MANY = """
+for x in a:
+    f(x)
+z = 1
+"""
+METHOD = "class A:\n    def f(self, a):\n"
+SWAPPED = {
+    "one by one": ("x = 1", "x = 2", "        x = 1\n", "        # patchkit: one\n        x = 2\n"),
+    "two by one": (
+        TWO,
+        ONE,
+        "        v = 1\n        x = f(a)\n        y = x.b  # b\n        w = 1\n",
+        "        v = 1\n        # patchkit: one\n        y = f(a).b  # b\n        w = 1\n",
+    ),
+    "one by two": (
+        ONE,
+        TWO,
+        "        # above\n\n        # more\n        y = f(a).b  # b\n        # below\n        w = 1\n",
+        "        # above\n\n        # more\n        # patchkit: one\n        x = f(a)\n        y = x.b  # b\n"
+        "        # below\n        w = 1\n",
+    ),
+    "by a block": (
+        "x = f(a)",
+        LOOK,
+        '        """Say."""\n\n        x = f(a)\n\n        # below\n        w = 1\n',
+        '        """Say."""\n\n        # patchkit: one\n        if x is None:\n            # why\n'
+        "            x = f(a)  # new\n\n        # below\n        w = 1\n",
+    ),
+    "a block": (
+        MANY.partition("z")[0],
+        MANY.replace("f(x)", "g(x)"),
+        "        for x in a:\n            f(x)\n        else_ = 1\n",
+        "        # patchkit: one\n        for x in a:\n            g(x)\n        z = 1\n        else_ = 1\n",
+    ),
+    "in a nested block": (
+        TWO,
+        MANY,
+        "        if a:\n            with b:\n                x = f(a)\n                y = x.b\n        else:\n"
+        "            x = f(a)\n",
+        "        if a:\n            with b:\n                # patchkit: one\n                for x in a:\n"
+        "                    f(x)\n                z = 1\n        else:\n            x = f(a)\n",
+    ),
+    "in a nested function": (
+        "x = 1",
+        "x = 2",
+        "        def g():\n            try:\n                x = 1\n            finally:\n                pass\n",
+        "        def g():\n            try:\n                # patchkit: one\n                x = 2\n"
+        "            finally:\n                pass\n",
+    ),
+    "below the marker of another patch": (
+        "x = 1",
+        "x = 2",
+        "        # patchkit: other\n        x = 1\n",
+        "        # patchkit: other\n        # patchkit: one\n        x = 2\n",
+    ),
+    "beside a part of it": (
+        TWO,
+        ONE,
+        "        x = f(a)\n        x = f(a)\n        y = x.b\n        y = x.b\n",
+        "        x = f(a)\n        # patchkit: one\n        y = f(a).b\n        y = x.b\n",
+    ),
+    "elsewhere in the file": (
+        "x = 1",
+        "x = 2",
+        "        x = 1\n\n    def g(self):\n        x = 1\n",
+        "        # patchkit: one\n        x = 2\n\n    def g(self):\n        x = 1\n",
+    ),
+}
+UNSWAPPED = {
+    "not there": (TWO, "        x = 1\n", AnchorNotFound, r"^A\.f: x = f\(a\): not found$"),
+    "part of it": (TWO, "        x = f(a)\n", AnchorNotFound, "not found"),
+    "something between": (TWO, "        x = f(a)\n        z = 1\n        y = x.b\n", AnchorNotFound, "not found"),
+    "other order": (TWO, "        y = x.b\n        x = f(a)\n", AnchorNotFound, "not found"),
+    "over two blocks": (TWO, "        if a:\n            x = f(a)\n        y = x.b\n", AnchorNotFound, "not found"),
+    "in one line": (TWO, "        x = f(a); y = x.b\n", AnchorNotFound, "not found"),
+    "beside a colon": ("x = 1", "        if a: x = 1\n", AnchorNotFound, "not found"),
+    "in another method": ("x = 1", "        pass\n\n    def g(self):\n        x = 1\n", AnchorNotFound, "not found"),
+    "twice": ("x = 1", "        x = 1\n        x = 1\n", AnchorAmbiguous, r"^A\.f: x = 1: found 2 times$"),
+    "twice, nested": (
+        TWO,
+        "        x = f(a)\n        y = x.b\n        if a:\n            x = f(a)\n            y = x.b\n",
+        AnchorAmbiguous,
+        "found 2 times",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "body", "error", "words"), UNSWAPPED.values(), ids=UNSWAPPED)
+def test_statements_to_swap_must_be_there_once(old: str, body: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        edits.swap(parse(METHOD + body), "A.f", old, "new = 1", "one")
+
+
+@pytest.mark.parametrize("edit", [edits.swap, edits.swap_back])
+def test_definition_to_swap_in_must_be_there(edit: Callable[..., libcst.Module]) -> None:
+    with pytest.raises(AnchorNotFound, match=r"^A\.g: not found$"):
+        edit(parse(f"{METHOD}        x = 1\n"), "A.g", "x = 1", "x = 2", "one")
+
+
+@pytest.mark.parametrize(("old", "new", "before", "after"), SWAPPED.values(), ids=SWAPPED)
+def test_statements_are_swapped_and_swapped_back(old: str, new: str, before: str, after: str) -> None:
+    assert edits.swap(parse(METHOD + before), "A.f", old, new, "one").code == METHOD + after
+    again = parse(METHOD + after)
+    assert edits.swap(again, "A.f", old, new, "one") is again
+    assert edits.swap_back(again, "A.f", old, new, "one").code == METHOD + before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "        x = 2\n",
+        "        x = (2)  # upstream\n",
+        "        x = 2\n        x = 1\n",
+        "        if a:\n            x = 2\n        x = 2\n",
+    ],
+    ids=["alone", "other layout", "beside the old ones", "twice"],
+)
+def test_nothing_is_swapped_where_the_new_statements_are(body: str) -> None:
+    module = parse(METHOD + body)
+    assert edits.swap(module, "A.f", "x = 1", "x = 2", "one") is module
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "        x = 1\n",
+        "        x = 2\n",
+        "        # patchkit: one_more\n        x = 2\n",
+        "        # patchkit: one\n        x = 3\n",
+        "        # patchkit: one\n        y = 1\n        x = 2\n",
+        "        x = 2  # patchkit: one\n",
+        "        pass\n\n    def g(self):\n        # patchkit: one\n        x = 2\n",
+    ],
+    ids=["old", "not marked", "another patch", "edited", "marker above another", "marker beside", "another method"],
+)
+def test_nothing_is_swapped_back_without_the_marker(body: str) -> None:
+    module = parse(METHOD + body)
+    assert edits.swap_back(module, "A.f", "x = 1", "x = 2", "one") is module
+
+
+def test_only_the_marked_statements_are_swapped_back() -> None:
+    body = "        x = 2\n        if a:\n            # patchkit: one\n            x = 2\n"
+    back = edits.swap_back(parse(METHOD + body), "A.f", "x = 1", "x = 2", "one")
+    assert back.code == METHOD + "        x = 2\n        if a:\n            x = 1\n"
+
+
+def test_swap_keeps_line_ends_and_indents() -> None:
+    before, after = "def f():\r\n\tx = 1  # x\r\n", "def f():\r\n\t# patchkit: one\r\n\tif y:\r\n\t\tx = 2\r\n\tz\r\n"
+    new = "if y:\n    x = 2\nz"
+    swapped = edits.swap(cst.parse_exactly(before.encode(), "a.py"), "f", "x = 1", new, "one")
+    assert swapped.bytes == after.replace("\tz", "\tz  # x").encode()
+    assert edits.swap_back(swapped, "f", "x = 1", new, "one").bytes == before.encode()

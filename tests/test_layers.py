@@ -18,7 +18,7 @@ LAYERS = (
     ("paths", "probe", "syntax"),
     ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
     ("edits", "header", "environment", "journal"),
-    ("installation", "catalog"),
+    ("arguments", "installation", "catalog"),
     ("rewrite",),
     ("facts", "listing"),
     ("survey",),

@@ -124,6 +124,56 @@ def test_definition_that_may_change_must_be_there_once(tmp_path: Path, source: s
         rewriter(tmp_path, body).fold("engine/core.py", source.encode(), {"engine_models"})
 
 
+HELPER = "\n\n# patchkit: engine_models\ndef helper(models):\n    return models\n"
+ADDING = f"return module if 'helper' in module.code else cst.parse_module(module.code + {HELPER!r})"
+
+
+@pytest.mark.parametrize("within", ['"helper"', '"Engine.start", "helper"', '"helper", "Engine"'])
+def test_definition_that_is_named_may_be_added(tmp_path: Path, within: str) -> None:
+    made = rewriter(tmp_path, ADDING, within)
+    after = made.fold("engine/core.py", ENGINE.encode(), {"engine_models"}).after
+    assert after == (ENGINE + HELPER).encode()
+    assert made.fold("engine/core.py", after, {"engine_models"}).patches == frozenset()
+
+
+def test_method_that_is_named_may_be_added(tmp_path: Path) -> None:
+    old, new = "    def stop(self):", "    def pause(self):\n        return None\n\n    def stop(self):"
+    body = f"return module if 'pause' in module.code else cst.parse_module(module.code.replace({old!r}, {new!r}))"
+    after = rewriter(tmp_path, body, '"Engine.pause"').fold("engine/core.py", ENGINE.encode(), {"engine_models"}).after
+    assert after == ENGINE.replace(old, new).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "within", "error", "words"),
+    [
+        (ADDING, '"Engine.start"', RewriteUnsound, r"at line \d+, outside Engine\.start$"),
+        (ADDING, '"helper", "other"', AnchorNotFound, "^other: other is defined 0 times$"),
+        (ADDING, '"helper", "Engine.other"', AnchorNotFound, r"^Engine\.other: other is defined 0 times$"),
+        (ADDING.replace(" + ", " * 2 + "), '"helper"', RewriteUnsound, "outside helper$"),
+        (ADDING.replace(" + ", " + 2 * "), '"helper"', AnchorAmbiguous, "^helper: helper is defined 2 times$"),
+        (
+            "return module.with_changes(body=cst.parse_module('x = 1\\n').body)",
+            '"Engine"',
+            AnchorNotFound,
+            "^Engine: Engine is defined 0 times$",
+        ),
+    ],
+    ids=["not named", "another named", "another method named", "more added", "added twice", "taken out"],
+)
+def test_definition_that_is_named_must_be_there_after(
+    tmp_path: Path, body: str, within: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        rewriter(tmp_path, body, within).fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+
+
+def test_definition_that_is_named_must_not_be_there_twice_before(tmp_path: Path) -> None:
+    once = ENGINE.partition("    def stop")[0]
+    body = f"return cst.parse_module({once!r})"
+    with pytest.raises(AnchorAmbiguous, match=r"^Engine\.start: Engine is defined 2 times$"):
+        rewriter(tmp_path, body).fold("engine/core.py", (ENGINE + ENGINE).encode(), {"engine_models"})
+
+
 def test_definition_under_a_condition_is_found(tmp_path: Path) -> None:
     source = "try:\n    import torch\nexcept ImportError:\n    torch = None\nif torch:\n    pass\nelse:\n"
     source += "".join(f"    {line}\n" for line in ENGINE.splitlines())

@@ -108,7 +108,7 @@ def test_condition_on_another_distribution(tree: Tree) -> None:
     assert states(tree)["worker_unwrap"] == "pristine"
     reinstall(tree, "1.7")
     state = survey(tree).state("worker_unwrap")
-    assert (state.state, state.reason) == ("not-applicable", "needs engine >=1.0,<1.6, and engine-cpu 1.7 is installed")
+    assert (state.state, state.reason) == ("not-applicable", "for engine >=1.0 <1.6, and engine-cpu 1.7 is installed")
 
 
 def test_condition_on_a_distribution_that_is_absent(tree: Tree) -> None:
@@ -117,7 +117,7 @@ def test_condition_on_a_distribution_that_is_absent(tree: Tree) -> None:
         for file in metadata.iterdir():
             file.unlink()
         metadata.rmdir()
-    assert survey(tree).state("worker_unwrap").reason == "needs engine >=1.0,<1.6, which is not installed"
+    assert survey(tree).state("worker_unwrap").reason == "for engine >=1.0 <1.6, and it is not installed"
 
 
 def test_condition_that_breaks_under_an_applied_patch_makes_it_obsolete(tree: Tree) -> None:

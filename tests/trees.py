@@ -14,10 +14,7 @@ from textwrap import dedent
 
 from patchkit.catalog import load_catalog
 from patchkit.environment import Environment
-from patchkit.listing import _patched, to_toml
-from patchkit.record import digest
-from patchkit.rewrite import Rewriter
-from patchkit.targets import Listing
+from patchkit.listing import list_file, to_toml
 
 ENGINE = """\
 class Engine:
@@ -202,13 +199,13 @@ WORKER_PATCH = {
 def list_digests(catalog: Path, site: Path, versions: Mapping[str, str]) -> None:
     """List the digests of the installed files in a catalog's targets.toml, as from their wheels."""
     loaded = load_catalog(catalog)
-    rewriter = Rewriter(loaded, Environment(None, (3, 10), ()))
+    environment = Environment(None, (3, 10), ())
     releases = {}
     for target, version in versions.items():
         listings = {}
         for path, ids in loaded.files_of(target).items():
             data = (site / path).read_bytes()
-            listings[path] = Listing(digest(data), _patched(rewriter, path, data, list(ids)))
+            listings[path] = list_file(loaded, path, data, ids, environment)
         releases[target, version] = listings
     text = (catalog / "targets.toml").read_text() + to_toml(replace(loaded.targets, releases=releases))
     (catalog / "targets.toml").write_text(text)

@@ -269,6 +269,66 @@ DRAFT = {
     "eos_token_id": 1,
     "torch_dtype": "bfloat16",
 }
+CONFIGURATION = '''\
+"""The configuration as a checkpoint brings it, for what asks transformers and not vLLM."""
+
+from transformers import PretrainedConfig
+
+
+class TinyConfig(PretrainedConfig):
+    model_type = "kimi_k25"
+
+    def __init__(self, text_config=None, **keywords):
+        self.text_config = PretrainedConfig(**(text_config or {}))
+        super().__init__(**keywords)
+'''
+TOKENIZER = '''\
+"""A tokenizer in Python alone, as Kimi's is: the UTF-8 bytes, and special tokens at ids that UTF-8 has no use for."""
+
+import re
+
+from transformers import PreTrainedTokenizer
+
+SPECIAL = {"<|user|>": 245, "<|assistant|>": 246, "<|end|>": 247, "[EOS]": 248, "[BOS]": 249, "<|media_pad|>": 250}
+
+
+class TinyTokenizer(PreTrainedTokenizer):
+    vocab_files_names = {}
+    model_input_names = ["input_ids", "attention_mask"]
+
+    def __init__(self, **keywords):
+        keywords.setdefault("bos_token", "[BOS]")
+        keywords.setdefault("eos_token", "[EOS]")
+        keywords.setdefault("additional_special_tokens", ["<|user|>", "<|assistant|>", "<|end|>", "<|media_pad|>"])
+        super().__init__(**keywords)
+
+    @property
+    def vocab_size(self):
+        return 256
+
+    def get_vocab(self):
+        return {self._convert_id_to_token(number): number for number in range(256)}
+
+    def _tokenize(self, text, **_):
+        return [f"<{byte:02x}>" for byte in text.encode()]
+
+    def _convert_token_to_id(self, token):
+        return SPECIAL[token] if token in SPECIAL else int(token[1:3], 16)
+
+    def _convert_id_to_token(self, number):
+        return {place: name for name, place in SPECIAL.items()}.get(number, f"<{number:02x}>")
+
+    def convert_tokens_to_string(self, tokens):
+        pieces = [token.encode() if token in SPECIAL else bytes([int(token[1:3], 16)]) for token in tokens]
+        return b"".join(pieces).decode(errors="replace")
+
+    def save_vocabulary(self, save_directory, filename_prefix=None):
+        return ()
+'''
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 PROCESSOR = '''\
 """An image processor that vLLM asks for sizes; the tests send no images."""
 
@@ -295,6 +355,7 @@ def write(folder: Path) -> None:
     """Write the target, the right drafter, and drafters that are wrong in one way each."""
     ids = default_layers()
     _write_target(folder / "target")
+    _write_random_target(folder / "target-random")
     _write_text_target(folder / "target-text")
     _write_draft(folder / "draft", ids, ids)
     _write_draft(folder / "draft-default-ids", None, ids)
@@ -309,7 +370,38 @@ def write(folder: Path) -> None:
     _write_draft(folder / "draft-no-such-layer", (2, 4, LAYERS + 1), ids)
 
 
-def _write_target(place: Path) -> None:
+def _write_random_target(place: Path) -> None:
+    """Write a target with random weights, so that attention counts, its tokenizer and configuration as remote code.
+
+    Its router is constant: a choice of experts that noise can turn over would drown every comparison.
+    """
+    torch.manual_seed(0)
+    weights = target_weights(TEXT, VISION)  # type: ignore[arg-type]
+    for name, weight in weights.items():
+        if "norm" not in name and not name.endswith("mlp.gate.weight"):
+            weight.copy_(torch.randn(weight.shape) / math.sqrt(weight.shape[-1]))
+    _write_target(place, weights, torch.float32)
+    config = json.loads((place / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "tiny_configuration.TinyConfig"}
+    (place / "config.json").write_text(json.dumps(config, indent=1))
+    (place / "tiny_configuration.py").write_text(CONFIGURATION)
+    _write_remote_tokenizer(place)
+
+
+def _write_remote_tokenizer(place: Path) -> None:
+    for name in ("tokenizer.json", "special_tokens_map.json"):
+        (place / name).unlink()
+    (place / "tiny_tokenizer.py").write_text(TOKENIZER)
+    settings = {
+        "auto_map": {"AutoTokenizer": ["tiny_tokenizer.TinyTokenizer", None]},
+        "tokenizer_class": "TinyTokenizer",
+        "chat_template": TEMPLATE,
+    }
+    (place / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def _write_target(place: Path, weights: Weights | None = None, kind: torch.dtype = torch.bfloat16) -> None:
+    name = str(kind).removeprefix("torch.")
     config = {
         "architectures": ["KimiK25ForConditionalGeneration"],
         "model_type": "kimi_k25",
@@ -317,12 +409,12 @@ def _write_target(place: Path) -> None:
         "pad_token_id": 0,
         "bos_token_id": 0,
         "eos_token_id": 1,
-        "text_config": TEXT,
+        "text_config": TEXT | {"torch_dtype": name},
         "vision_config": VISION,
         "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
+        "torch_dtype": name,
     }
-    _write(place, config, target_weights(TEXT, VISION))  # type: ignore[arg-type]
+    _write(place, config, weights or target_weights(TEXT, VISION), kind)  # type: ignore[arg-type]
     (place / "tiny_processor.py").write_text(PROCESSOR)
     settings = {
         "auto_map": {"AutoImageProcessor": "tiny_processor.TinyProcessor"},
@@ -360,12 +452,12 @@ def _write_draft(
     _write(place, DRAFT | ids, draft_weights(built_for) | (extra or {}))
 
 
-def _write(place: Path, config: dict[str, object], weights: Weights) -> None:
+def _write(place: Path, config: dict[str, object], weights: Weights, wanted: torch.dtype = torch.bfloat16) -> None:
     place.mkdir(parents=True, exist_ok=True)
     (place / "config.json").write_text(json.dumps(config, indent=1))
     data = {}
     for name, weight in weights.items():
-        kind = torch.float32 if name.endswith("e_score_correction_bias") else torch.bfloat16
+        kind = torch.float32 if name.endswith("e_score_correction_bias") else wanted
         data[name] = weight.to(kind).contiguous()
     save_file(data, place / "model.safetensors", metadata={"format": "pt"})
     _write_tokenizer(place)

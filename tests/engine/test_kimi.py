@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from patchkit.cli import run
-from tests.engine.environment import base, overlay, preloads
+from tests.engine.conftest import Engine
+from tests.engine.environment import base, preloads
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
 
-HERE = Path(__file__).parent
 ORDER = (
     "eagle3_target_whitelist",
     "kimi_k25_image_token",
@@ -29,36 +22,15 @@ LAYERS = 8
 Ask = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+@pytest.fixture
+def ask(engine: Engine) -> Ask:
     """Return a function that asks the real engine of a release, with some patches applied, a question."""
-    work = tmp_path_factory.mktemp("engine")
-    python = base()
-    models = work / "models"
-    subprocess.run([str(python), str(HERE / "checkpoint.py"), str(models)], check=True)
 
-    @cache
-    def site(release: str, patches: tuple[str, ...]) -> Path:
-        place = overlay(release, work / "-".join((release, *patches)))
-        if patches:
-            assert run(["--site", str(place), "apply", *patches]) == 0
-            assert run(["--site", str(place), "check", *patches]) == 0
-        return place
-
-    @cache
     def ask(question: str, release: str, patches: tuple[str, ...] = (), draft: str = "draft") -> dict[str, Any]:
-        variables = {**os.environ, "PYTHONPATH": str(site(release, patches))}
-        if release.startswith("0.18"):
-            variables["LD_PRELOAD"] = ":".join(map(str, preloads(python)))
-        command = [str(python), str(HERE / "probe.py"), question, str(models), draft]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600)
-        answers = [line for line in done.stdout.splitlines() if line.startswith("probe:")]
-        assert len(answers) == 1, (done.stdout + done.stderr)[-4000:]
-        answer: dict[str, Any] = json.loads(answers[0].removeprefix("probe:"))
+        answer: dict[str, Any] = engine.ask("probe.py", question, (release,), patches, draft)
         return answer
 
-    yield ask
-    shutil.rmtree(work)
+    return ask
 
 
 @pytest.mark.parametrize("release", ["0.16.0", "0.17.1"])

@@ -1,4 +1,4 @@
-"""The table of releases in README.md: what patchkit does to each listed release, by targets.toml alone.
+"""The table of releases in README.md: what becomes of each patch in the listed releases, by targets.toml alone.
 
 ``python -m tests.wheels.table`` prints it; with ``--write`` it replaces the one in README.md.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -20,39 +20,40 @@ BEGIN, END = "<!-- releases -->\n", "<!-- /releases -->\n"
 Row = tuple[str, ...]
 
 
-def cell(catalog: Catalog, target: str, version: str, patch_id: str) -> str:
-    """Return what becomes of one patch in one listed release."""
+def becomes(catalog: Catalog, target: str, version: str, patch_id: str) -> str:
+    """Return what becomes of one patch in one listed release of its target; nothing where it is for another release."""
     header = catalog.headers[patch_id]
-    if header.patch.target != target:
-        return "–"
     if not header.specifier.contains(version, prereleases=True):
         is_fixed = header.fixed_in is not None and Version(version) >= header.fixed_in
-        return "`upstream`" if is_fixed else "–"
+        return "upstream" if is_fixed else ""
     listings = [catalog.targets.releases[target, version][path] for path in header.files]
     is_there = all(listing.patched[frozenset({patch_id})] == listing.pristine for listing in listings)
-    return "`upstream`" if is_there else "`apply`"
+    return "upstream" if is_there else "apply"
 
 
-def rows(catalog: Catalog) -> Iterable[Row]:
-    """Yield one row for each run of listed releases of a target that are alike."""
-    releases = sorted(catalog.targets.releases, key=lambda release: (release[0] != "vllm", Version(release[1])))
-    alike = groupby(
-        releases, lambda release: (release[0], [cell(catalog, *release, patch_id) for patch_id in catalog.headers])
-    )
-    for (target, cells), run in alike:
-        yield target, *span([version for _, version in run]), *cells
+def row(catalog: Catalog, patch_id: str) -> Row:
+    """Return one row: the patch, its target, where it is applied, where it is upstream, and what else it asks for."""
+    patch = catalog.headers[patch_id].patch
+    versions = sorted((version for target, version in catalog.targets.releases if target == patch.target), key=Version)
+    runs: dict[str, str] = {"apply": "–", "upstream": "–"}
+    for word, run in groupby(versions, lambda version: becomes(catalog, patch.target, version, patch_id)):
+        if word:
+            assert runs[word] == "–", f"{patch_id}: {word} in two runs of releases"
+            runs[word] = span([*run])
+    needs = ", ".join(f"{name} {specifier}" for name, specifier in patch.requires.items()) or "–"
+    return f"`{patch_id}`", patch.target, runs["apply"], runs["upstream"], needs
 
 
-def span(versions: Sequence[str]) -> tuple[str, str]:
-    """Return a run of versions in words, and how many they are."""
+def span(versions: Sequence[str]) -> str:
+    """Return a run of versions in words."""
     first, last = versions[0], versions[-1]
-    return (first if first == last else f"{first} to {last}"), str(len(versions))
+    return first if first == last else f"{first} to {last}"
 
 
 def to_markdown(catalog: Catalog) -> str:
     """Return the table."""
-    names = [f"`{patch_id}`" for patch_id in catalog.headers]
-    lines = [("target", "versions", "listed", *names), ("---",) * (3 + len(names)), *rows(catalog)]
+    head = ("patch", "target", "applied on", "upstream in", "only with")
+    lines = [head, ("---",) * len(head), *(row(catalog, patch_id) for patch_id in catalog.headers)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

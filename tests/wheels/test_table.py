@@ -10,50 +10,55 @@ import pytest
 
 from patchkit.targets import Listing
 from tests.support import CATALOG
-from tests.wheels.table import ROOT, cell, fill, rows, span, to_markdown
+from tests.wheels.table import ROOT, becomes, fill, row, span, to_markdown
 
 
 @pytest.mark.parametrize(
     ("release", "patch_id", "expected"),
     [
-        (("vllm", "0.15.1"), "kimi_k25_bare_language_model", "`apply`"),
-        (("vllm", "0.16.0"), "kimi_k25_bare_language_model", "`upstream`"),
-        (("vllm", "0.17.1"), "eagle3_aux_hidden_states", "`apply`"),
-        (("vllm", "0.33.0"), "eagle3_aux_hidden_states", "`upstream`"),
-        (("vllm", "0.16.0"), "custom_worker_unwrap", "–"),
-        (("speculators", "0.3.0"), "custom_worker_unwrap", "`apply`"),
-        (("speculators", "0.4.0.1"), "custom_worker_unwrap", "`upstream`"),
+        (("vllm", "0.15.1"), "kimi_k25_bare_language_model", "apply"),
+        (("vllm", "0.16.0"), "kimi_k25_bare_language_model", "upstream"),
+        (("vllm", "0.17.1"), "eagle3_aux_hidden_states", "apply"),
+        (("vllm", "0.33.0"), "eagle3_aux_hidden_states", "upstream"),
+        (("speculators", "0.3.0"), "custom_worker_unwrap", "apply"),
+        (("speculators", "0.4.0.1"), "custom_worker_unwrap", "upstream"),
     ],
     ids=str,
 )
-def test_cell(release: tuple[str, str], patch_id: str, expected: str) -> None:
-    assert cell(CATALOG, *release, patch_id) == expected
+def test_what_becomes(release: tuple[str, str], patch_id: str, expected: str) -> None:
+    assert becomes(CATALOG, *release, patch_id) == expected
 
 
-def test_cell_of_a_release_before_the_range() -> None:
-    assert cell(CATALOG, "vllm", "0.14.1", "kimi_k25_image_token") == "–"
+def test_release_before_the_range() -> None:
+    assert becomes(CATALOG, "vllm", "0.14.1", "kimi_k25_image_token") == ""
 
 
-@pytest.mark.parametrize(("after", "expected"), [("0" * 64, "`upstream`"), ("1" * 64, "`apply`")])
-def test_cell_goes_by_digests(after: str, expected: str) -> None:
+@pytest.mark.parametrize(("after", "expected"), [("0" * 64, "upstream"), ("1" * 64, "apply")])
+def test_digests_decide(after: str, expected: str) -> None:
     name = "custom_worker_unwrap"
     (path,) = CATALOG.headers[name].files
     listed = {("speculators", "0.3.1"): {path: Listing("0" * 64, {frozenset({name}): after})}}
     catalog = replace(CATALOG, targets=replace(CATALOG.targets, releases=listed))
-    assert cell(catalog, "speculators", "0.3.1", name) == expected
-    assert list(rows(catalog)) == [("speculators", "0.3.1", "1", expected, "–", "–", "–", "–")]
+    assert becomes(catalog, "speculators", "0.3.1", name) == expected
+    cells = ("0.3.1", "–") if expected == "apply" else ("–", "0.3.1")
+    assert row(catalog, name) == (f"`{name}`", "speculators", *cells, "–")
 
 
 @pytest.mark.parametrize(
-    ("versions", "expected"),
-    [(["1.0"], ("1.0", "1")), (["1.0", "1.1"], ("1.0 to 1.1", "2")), (["1", "1.10", "2"], ("1 to 2", "3"))],
+    ("versions", "expected"), [(["1.0"], "1.0"), (["1.0", "1.1"], "1.0 to 1.1"), (["1", "1.10", "2"], "1 to 2")]
 )
-def test_span(versions: list[str], expected: tuple[str, str]) -> None:
+def test_span(versions: list[str], expected: str) -> None:
     assert span(versions) == expected
 
 
-def test_table_counts_every_listed_release() -> None:
-    assert sum(int(row[2]) for row in rows(CATALOG)) == len(CATALOG.targets.releases)
+def test_row_of_a_patch_with_a_condition() -> None:
+    assert row(CATALOG, "generator_request_without_eos") == (
+        "`generator_request_without_eos`",
+        "speculators",
+        "0.3.0 to 0.4.0.1",
+        "–",
+        "vllm >=0.17.0,<0.18.0",
+    )
 
 
 def test_only_what_lies_between_the_markers_is_replaced() -> None:
