@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from patchkit.cst import find_all, find_definition, find_one, is_code, replace
+from patchkit.cst import find_all, find_definition, is_code, only, replace
 from patchkit.edits import is_marked, mark, unmark
 from patchkit.patch import Patch, Upstream
 
@@ -33,9 +33,11 @@ AS_MADE = "request_id_to_idx"
 def keep_order(module: cst.Module) -> cst.Module:
     """Go through the requests as they were made."""
     method = find_definition(module, METHOD)
-    if find_all(method, cst.For, lambda loop: is_code(loop.iter, AS_MADE)):
+    is_there = bool(find_all(method, cst.For, lambda loop: is_code(loop.iter, AS_MADE)))
+    loops = find_all(method, cst.For, lambda loop: is_code(loop.iter, SORTED))
+    if is_there and not loops:
         return module
-    loop = find_one(method, cst.For, lambda loop: is_code(loop.iter, SORTED), f"{METHOD}: the loop over {SORTED}")
+    loop = only(loops, f"{METHOD}: the loop over {SORTED}")
     return replace(module, loop, mark(loop.with_changes(iter=cst.parse_expression(AS_MADE)), __name__))
 
 

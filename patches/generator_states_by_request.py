@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from patchkit.cst import code_of, find_definition, is_code, replace, require, statements
-from patchkit.edits import append_members, body_of, drop_last_members, swap, swap_back
+from patchkit.cst import code_of, find_all, find_definition, is_code, replace, require, statements
+from patchkit.edits import append_members, body_of, drop_last_members, is_marked, swap, swap_back
 from patchkit.patch import Patch, Upstream
 
 patch = Patch(
@@ -152,7 +152,7 @@ def keep_by_request(module: cst.Module) -> cst.Module:
     for dotted, old, new in WORKER_SWAPS:
         module = swap(module, dotted, old, new, __name__)
     worker = _find_worker(module)
-    if _has_methods(worker):
+    if _find_methods(worker):
         return module
     return replace(module, worker, append_members(worker, METHODS, __name__))
 
@@ -163,7 +163,10 @@ def keep_together(module: cst.Module) -> cst.Module:
     for dotted, old, new in WORKER_SWAPS:
         module = swap_back(module, dotted, old, new, __name__)
     worker = _find_worker(module)
-    return replace(module, worker, drop_last_members(worker, METHODS)) if _has_methods(worker) else module
+    methods = _find_methods(worker)
+    if not methods or not is_marked(methods[0], __name__):
+        return module
+    return replace(module, worker, drop_last_members(worker, METHODS))
 
 
 @patch.rewrites(
@@ -191,7 +194,12 @@ def _find_worker(module: cst.Module) -> cst.ClassDef:
     return worker
 
 
-def _has_methods(worker: cst.ClassDef) -> bool:
+def _find_methods(worker: cst.ClassDef) -> list[cst.BaseStatement]:
+    """Return the methods where they are the last ones of the class, refusing others of their names."""
     wanted = statements(METHODS)
     found = body_of(worker)[-len(wanted) :]
-    return len(found) == len(wanted) and all(map(is_code, found, map(code_of, wanted)))
+    if len(found) == len(wanted) and all(map(is_code, found, map(code_of, wanted))):
+        return found
+    names = [node.name.value for node in find_all(worker, cst.FunctionDef)]
+    require(not {"_expect_requests", "_expect_tokens"} & {*names}, WORKER, "no other methods of these names")
+    return []

@@ -27,6 +27,7 @@ patch = Patch(
 METHOD = "_preprocess_batch"
 NEIGHBOUR = "_create_loss_mask_from_offsets"
 ARGUMENT = "return_offsets_mapping"
+IS_FAST = "tokenizer.is_fast"
 TAKE = 'offsets = encoding["offset_mapping"]'
 TAKE_OR_FIND = """
 offsets = (
@@ -75,13 +76,13 @@ def find_offsets(module: cst.Module) -> cst.Module:
     """Ask a fast tokenizer alone for offsets, and find those of another."""
     module = swap(module, METHOD, TAKE, TAKE_OR_FIND, __name__)
     line, call = _find_call(module)
-    place = _find_argument(call)
-    if is_code(call.args[place].value, "True"):
-        asked = replace(line, call.args[place].value, cst.parse_expression("tokenizer.is_fast"))
-        module = replace(module, line, mark(asked, __name__))
-    if not find_all(module, cst.FunctionDef, lambda node: node.name.value == "_find_offsets"):
-        module = _add_function(module)
-    return module
+    value = call.args[_find_argument(call)].value
+    if not is_code(value, IS_FAST):
+        require(is_code(value, "True"), METHOD, f"{ARGUMENT} to be True")
+        module = replace(module, line, mark(replace(line, value, cst.parse_expression(IS_FAST)), __name__))
+    present = _functions(module)
+    require(all(is_code(node, FIND) for node in present), "_find_offsets", "no other function of this name")
+    return module if present else _add_function(module)
 
 
 @patch.restores("speculators/data_generation/preprocessing.py")
@@ -92,7 +93,14 @@ def ask_always(module: cst.Module) -> cst.Module:
     if is_marked(line, __name__):
         asked = replace(line, call.args[_find_argument(call)].value, cst.parse_expression("True"))
         module = replace(module, line, unmark(asked, __name__))
-    return module.with_changes(body=[node for node in module.body if not is_code(node, FIND)])
+    for function in _functions(module):
+        if is_marked(function, __name__):
+            module = module.with_changes(body=[node for node in module.body if node is not function])
+    return module
+
+
+def _functions(module: cst.Module) -> list[cst.FunctionDef]:
+    return find_all(module, cst.FunctionDef, lambda node: node.name.value == "_find_offsets")
 
 
 def _find_call(module: cst.Module) -> tuple[cst.SimpleStatementLine, cst.Call]:
@@ -113,8 +121,9 @@ def _find_argument(call: cst.Call) -> int:
 def _add_function(module: cst.Module) -> cst.Module:
     """Put the function before the one that uses its offsets."""
     neighbour = find_definition(module, NEIGHBOUR)
+    require(isinstance(neighbour, cst.FunctionDef), NEIGHBOUR, "a function")
     (function,) = statements(FIND)
-    assert isinstance(function, cst.FunctionDef) and isinstance(neighbour, cst.FunctionDef)
+    assert isinstance(function, cst.FunctionDef)
     blank = cst.EmptyLine(indent=False)
     added = mark(function.with_changes(leading_lines=(blank, blank)), __name__)
     return replace(module, neighbour, [added, neighbour])

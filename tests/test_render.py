@@ -149,7 +149,10 @@ def test_obsolete_patch_is_to_be_taken_back(tree: Tree) -> None:
     out = io.StringIO()
     Renderer(out, io.StringIO()).report(actions.status(*subject(tree)))
     line = next(line for line in out.getvalue().splitlines() if line.startswith("worker_unwrap"))
-    assert " ".join(line.split()) == "worker_unwrap worker stale patchkit apply takes it back"
+    assert " ".join(line.split()) == (
+        "worker_unwrap worker stale patchkit apply takes it back: "
+        "applied, but it is for engine >=1.0 <1.6, and engine-cpu 1.7 is installed"
+    )
     assert run([*tree.options(), "apply", "--allow-unlisted"]) == 0
     assert "model.model" in tree.worker.read_text()
     assert "patchkit" not in tree.worker.read_text()

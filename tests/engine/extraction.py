@@ -21,11 +21,17 @@ if DEVICE == "cpu":
         VLLM_CPU_KVCACHE_SPACE="1",
         VLLM_CPU_OMP_THREADS_BIND="nobind",
     )
+else:
+    os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="spawn")  # where the parent has started CUDA already
 os.environ.update(VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
 LAYER_IDS = [0, 2, 4, 5, 7]
 """In speculators' numbering: the state that leaves the layer, the last layer's too."""
 CUSTOM_OPS = ["all", "-rotary_embedding"]
 """On the CPU, vLLM's own rotary kernel rotates the first rows of DeepSeek's queries by a wrong amount."""
+ALONE: dict[str, dict[str, Any]] = {
+    "cpu": {"block_size": 16, "compilation_config": {"custom_ops": CUSTOM_OPS}},
+    "cuda": {"gpu_memory_utilization": 0.3},
+}
 LENGTH = 64
 """Longest sequence, and the tokens of a step: a step takes several sequences, and a long one takes two steps."""
 
@@ -209,7 +215,7 @@ def _run_alone(models: Path, sequences: set[tuple[int, ...]]) -> dict[tuple[int,
         enforce_eager=True,
         trust_remote_code=True,
         enable_prefix_caching=False,
-        **({"block_size": 16, "compilation_config": {"custom_ops": CUSTOM_OPS}} if DEVICE == "cpu" else {}),
+        **ALONE[DEVICE],
     )
     model = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner.model
     states: dict[int, Any] = {}
