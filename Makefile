@@ -23,7 +23,7 @@ unit: $(STAMP)
 
 # The real vLLM on the CPU. The first time it fetches 8 GB into the cache; it wants libtcmalloc-minimal4 for one test.
 test-engine: $(STAMP)
-	$(BIN)/python -m pytest -m engine -n 0 -v
+	$(BIN)/python -m pytest -m engine -n 2 -v
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench

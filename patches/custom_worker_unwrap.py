@@ -15,7 +15,7 @@ from __future__ import annotations
 import libcst as cst
 
 from patchkit.cst import find_all, find_definition, find_one, is_code, replace, require, statements
-from patchkit.edits import mark, unmark
+from patchkit.edits import is_marked, mark, unmark
 from patchkit.patch import Patch, Upstream
 
 patch = Patch(
@@ -79,7 +79,10 @@ def look_through_wrapper(module: cst.Module) -> cst.Module:
 def take_model_again(module: cst.Module) -> cst.Module:
     """Put the check and the line that takes .model back."""
     method = find_definition(module, METHOD)
-    lookup = find_one(method, cst.If, lambda node: is_code(node, LOOKUP), f"{METHOD}: the look-up")
+    lookups = find_all(method, cst.If, lambda node: is_code(node, LOOKUP) and is_marked(node, __name__))
+    if not lookups:
+        return module
+    (lookup,) = lookups
     (gate,) = statements(GATE)
     (take,) = lookup.body.body
     assert isinstance(gate, cst.If) and isinstance(take, cst.SimpleStatementLine)

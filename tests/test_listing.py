@@ -9,7 +9,7 @@ import pytest
 from patchkit.catalog import Catalog, load_catalog
 from patchkit.environment import Environment
 from patchkit.errors import AnchorNotFound, ConfigError, PatchkitError, RecordMalformed, TargetError
-from patchkit.listing import MARK, list_wheel, merge, to_toml, write
+from patchkit.listing import MARK, list_file, list_wheel, merge, to_toml, write
 from patchkit.record import digest
 from patchkit.rewrite import Rewriter
 from patchkit.targets import Listing, Targets
@@ -183,3 +183,29 @@ def test_written_part_is_replaced_and_the_rest_kept(catalog: Catalog) -> None:
         assert load_catalog(catalog.place).targets == targets(catalog)
     write(catalog, catalog.targets)
     assert place.read_text("utf-8") == f"{by_hand.rstrip()}\n\n{MARK}"
+
+
+COUNTED = "def capture(model):\n" + "".join(f"    a{number} = 0\n" for number in range(5)) + "    return model\n"
+NEEDS = {1: '{"engine": ">=1.0,<1.6"}', 2: '{"engine": ">=1.6,<2.0"}'}
+
+
+def test_of_many_patches_each_and_the_whole_sets_are_listed(tmp_path: Path) -> None:
+    fields = {
+        f"p{number}": {
+            "target": "worker",
+            "path": "worker/capture.py",
+            "within": "capture",
+            "old": f"a{number} = 0",
+            "new": f"a{number} = 1",
+            "requires": NEEDS.get(number, "{}"),
+        }
+        for number in range(5)
+    }
+    releases = "".join(f'\n[releases.engine."{version}"]\n' for version in ("1.5", "1.7", "2.1"))
+    many = load_catalog(write_catalog(tmp_path / "many", fields, releases))
+    listing = list_file(many, "worker/capture.py", COUNTED.encode(), sorted(fields), ENVIRONMENT)
+    alone = {frozenset({name}) for name in fields}
+    free = frozenset({"p0", "p3", "p4"})
+    # For engine 1.5, for engine 1.7, and for an engine that none is for or that is not there.
+    assert set(listing.patched) == {*alone, free | {"p1"}, free | {"p2"}, free}
+    assert len({listing.pristine, *listing.patched.values()}) == 1 + len(listing.patched)

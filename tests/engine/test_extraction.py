@@ -9,7 +9,7 @@ import pytest
 from tests.engine.conftest import Engine
 from tests.support import CATALOG
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine")]
+pytestmark = pytest.mark.engine
 
 # The patches of each pair of releases in the order in which a run meets what they cure.
 BEFORE_LOADING = ("generator_tokenizer_trust", "generator_encoder_decoder_setting")
