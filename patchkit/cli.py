@@ -6,16 +6,17 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
 from patchkit import actions
 from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog
 from patchkit.environment import Environment, find_environment
-from patchkit.errors import PatchkitError, UnknownName
+from patchkit.errors import LogUnreadable, PatchkitError, UnknownName
 from patchkit.findings import from_error
 from patchkit.render import Renderer
 from patchkit.report import Report
@@ -148,6 +149,20 @@ def check(options: Options, names: tuple[str, ...]) -> int:
     return _exit_code(_run(options, "check", lambda catalog: actions.check(*_subject(options, catalog, names))))
 
 
+@cli.command()
+@click.argument("log", metavar="LOG|-")
+@shared
+@click.pass_obj
+def explain(options: Options, log: str) -> int:
+    """Recognise known errors in a server's log or a traceback, and say what cures them."""
+
+    def action(catalog: Catalog) -> Report:
+        with _open_log(log) as file:
+            return actions.explain(catalog, lambda: _environment(options, catalog), file)
+
+    return _exit_code(_run(options, "explain", action))
+
+
 @cli.command(hidden=True)
 @click.argument("wheels", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
 @click.option("--write", is_flag=True, help="Write the digests to targets.toml instead of comparing them.")
@@ -160,6 +175,17 @@ def digests(options: Options, wheels: tuple[Path, ...], write: bool) -> int:
         return actions.digests(catalog, _environment(options, catalog), wheels, write=write)
 
     return _exit_code(_run(options, "digests", action))
+
+
+def _open_log(name: str) -> AbstractContextManager[BinaryIO]:
+    """Open a log, or the input for ``-``, which is left open."""
+    if name == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(name, "rb")
+    except (OSError, ValueError) as error:
+        hint = "name a file, or - for the input"
+        raise LogUnreadable(f"{name} cannot be read: {getattr(error, 'strerror', error)}", hint) from error
 
 
 def _run(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report:

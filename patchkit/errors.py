@@ -49,6 +49,12 @@ class EnvironmentInvalid(PatchkitError):
     code: ClassVar[str] = "environment-invalid"
 
 
+class LogUnreadable(PatchkitError):
+    """Refuse a log that cannot be read."""
+
+    code: ClassVar[str] = "log-unreadable"
+
+
 class TargetError(PatchkitError):
     """Refuse an installed distribution that patchkit cannot vouch for."""
 

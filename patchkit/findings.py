@@ -20,6 +20,7 @@ CODES = {
     "interrupted": "an earlier run did not finish, or one is at work; apply or revert takes an unfinished one back",
     "journal-corrupt": "the journal cannot be read",
     "locked": "another patchkit is writing to the same tree",
+    "log-unreadable": "a log to explain cannot be read",
     "missing-file": "a file to patch is not there",
     "not-applicable": "a patch named by its id is not for what is installed",
     "not-applied": "a selected patch is not applied",

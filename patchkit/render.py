@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, TextIO
 from patchkit.diff import changed_lines, split_lines, unified_diff
 from patchkit.findings import Finding
 from patchkit.plan import Change
-from patchkit.report import Report, to_json
+from patchkit.report import Report, TargetReport, to_json
 from patchkit.survey import PatchState
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from patchkit.symptoms import Symptom
 
 _STYLES = {
     "applied": "green",
@@ -35,6 +37,15 @@ _TO_DO = {
     "foreign": "see below",
     "conflict": "see below",
     "missing": "see below",
+}
+
+_CURED = {
+    "applied": "it is applied here: the log is from before that, or from another environment",
+    "upstream": "it is upstream here: the log is from another environment",
+    "not-installed": "what it is for is not installed here: name the environment with --python",
+    "foreign": "see patchkit status",
+    "conflict": "see patchkit status",
+    "missing": "see patchkit status",
 }
 
 
@@ -59,18 +70,23 @@ class Renderer:
             self._list(report)
         elif report.patches and report.verb in ("status", "check"):
             self._states(report)
+        elif report.verb == "explain":
+            self._symptoms(report)
         if show_diff:
             self._diff(report.changes)
         elif report.changes:
             self._stat(report)
-        for finding in report.findings:
-            if report.verb != "status" or finding.code not in ("not-applied", "stale"):
-                self.finding(finding)
+        self._findings(report)
         summary = _summary(report)
         if show_diff:
             self._err.write(f"{summary}\n" if summary else "")
         elif summary:
             self._line(summary, "bold green" if report.ok else "bold red")
+
+    def _findings(self, report: Report) -> None:
+        for finding in report.findings:
+            if report.verb != "status" or finding.code not in ("not-applied", "stale"):
+                self.finding(finding)
 
     def finding(self, finding: Finding) -> None:
         """Write a finding: what is wrong, and what to do next."""
@@ -97,11 +113,24 @@ class Renderer:
 
     def _states(self, report: Report) -> None:
         for target in report.targets:
-            listed = "" if target.listed else ", not listed in targets.toml"
-            name = "" if target.distribution == target.target else f" ({target.distribution})"
-            self._line(f"{target.target} {target.version}{name} in {target.site}{listed}", "dim")
+            self._target(target)
         rows = [(state.id, state.target, state.state, _to_do(state)) for state in report.patches]
         self._table(("PATCH", "TARGET", "STATE", "TO DO"), rows)
+
+    def _target(self, target: TargetReport) -> None:
+        listed = "" if target.listed else ", not listed in targets.toml"
+        name = "" if target.distribution == target.target else f" ({target.distribution})"
+        self._line(f"{target.target} {target.version}{name} in {target.site}{listed}", "dim")
+
+    def _symptoms(self, report: Report) -> None:
+        for target in report.targets:
+            self._target(target)
+        states = {state.id: state for state in report.patches}
+        for symptom in report.symptoms:
+            times = f", {symptom.count} times" if symptom.count > 1 else ""
+            self._line(f"line {symptom.line}{times}: {symptom.text}", "bold")
+            self._line(f"    {symptom.meaning}")
+            self._line(f"    {_cure(symptom, states.get(symptom.cure or ''))}")
 
     def _stat(self, report: Report) -> None:
         for change in report.changes:
@@ -165,6 +194,15 @@ def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> objec
     return table
 
 
+def _cure(symptom: Symptom, state: PatchState | None) -> str:
+    """Return what cures an error, and what is to be done here."""
+    if symptom.cure is None:
+        return "no patch of this catalog cures it"
+    if state is None:
+        return f"{symptom.cure} cures it; its state here is not known"
+    return f"{symptom.cure} cures it; {_CURED.get(state.state) or _to_do(state)}"
+
+
 def _to_do(state: PatchState) -> str:
     if state.state == "stale" and state.is_obsolete:
         return f"patchkit apply takes it back: {state.reason}"
@@ -187,6 +225,10 @@ def _diff_style(line: str) -> str:
 
 def _summary(report: Report) -> str:
     """Return the last line: what the run comes to."""
+    if report.verb == "explain" and (report.ok or report.symptoms):
+        known = len(report.symptoms) or "no"
+        lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
+        return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
     count = len(report.findings)
     in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
     others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)

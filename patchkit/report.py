@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from patchkit.environment import Environment
 from patchkit.findings import Finding
 from patchkit.header import Header
 from patchkit.plan import Change
 from patchkit.survey import PatchState, Survey
+
+if TYPE_CHECKING:
+    from patchkit.symptoms import Symptom
 
 SCHEMA = 1
 
@@ -41,6 +45,10 @@ class Report:
     is_written: bool = False
     headers: tuple[Header, ...] = ()
     """The catalog's patches, for ``list``."""
+    symptoms: tuple[Symptom, ...] = ()
+    """The known errors of a log, for ``explain``; ``patches`` then has the state of each patch that cures one."""
+    lines: int = 0
+    """How many lines were looked at, for ``explain``."""
 
     @property
     def exit_code(self) -> int:
@@ -62,6 +70,9 @@ def to_json(report: Report) -> dict[str, object]:
     patches: Sequence[object] = [_patch(state) for state in report.patches]
     if report.headers:
         patches = [_header(header) for header in report.headers]
+    explained: dict[str, object] = {}
+    if report.verb == "explain":
+        explained = {"lines": report.lines, "symptoms": [asdict(symptom) for symptom in report.symptoms]}
     return {
         "schema": SCHEMA,
         "verb": report.verb,
@@ -75,6 +86,7 @@ def to_json(report: Report) -> dict[str, object]:
         "changes": [_change(change) for change in report.changes],
         "written": report.is_written,
         "findings": [asdict(finding) for finding in report.findings],
+        **explained,
     }
 
 

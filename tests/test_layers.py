@@ -19,7 +19,7 @@ LAYERS = (
     ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
     ("edits", "header", "environment", "journal"),
     ("arguments", "installation", "catalog"),
-    ("rewrite",),
+    ("rewrite", "symptoms"),
     ("facts", "listing"),
     ("survey",),
     ("plan",),
