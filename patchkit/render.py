@@ -84,7 +84,7 @@ class Renderer:
             self._line(summary, "bold green" if report.ok else "bold red")
 
     def _findings(self, report: Report) -> None:
-        for finding in report.findings:
+        for finding in _distinct(report.findings):
             if report.verb != "status" or finding.code not in ("not-applied", "stale"):
                 self.finding(finding)
 
@@ -223,13 +223,21 @@ def _diff_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
+def _distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without those that say the same of another patch: one file may have many patches."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.code, finding.message, finding.hint), finding)
+    return list(kept.values())
+
+
 def _summary(report: Report) -> str:
     """Return the last line: what the run comes to."""
     if report.verb == "explain" and (report.ok or report.symptoms):
         known = len(report.symptoms) or "no"
         lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
         return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
-    count = len(report.findings)
+    count = len(_distinct(report.findings))
     in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
     others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)
     rest = f", {others} {'is' if others == 1 else 'are'} not for what is installed" if others else ""

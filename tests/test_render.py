@@ -156,3 +156,12 @@ def test_obsolete_patch_is_to_be_taken_back(tree: Tree) -> None:
     assert run([*tree.options(), "apply", "--allow-unlisted"]) == 0
     assert "model.model" in tree.worker.read_text()
     assert "patchkit" not in tree.worker.read_text()
+
+
+def test_what_is_said_of_many_patches_of_a_file_is_said_once() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    findings = [Finding("foreign-edit", "a.py was changed", "look at it", name, "a.py") for name in ("one", "two")]
+    findings.insert(1, Finding("not-applied", "two is not applied", "patchkit apply", "two"))
+    Renderer(out, err).report(Report("check", False, findings=tuple(findings)))
+    assert err.getvalue().splitlines()[::2] == ["foreign-edit: a.py was changed", "not-applied: two is not applied"]
+    assert out.getvalue() == "check: 2 findings\n"
