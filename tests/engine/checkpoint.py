@@ -355,7 +355,7 @@ def write(folder: Path) -> None:
     """Write the target, the right drafter, and drafters that are wrong in one way each."""
     ids = default_layers()
     _write_target(folder / "target")
-    _write_random_target(folder / "target-random")
+    _write_random_targets(folder)
     _write_text_target(folder / "target-text")
     _write_draft(folder / "draft", ids, ids)
     _write_draft(folder / "draft-default-ids", None, ids)
@@ -370,22 +370,26 @@ def write(folder: Path) -> None:
     _write_draft(folder / "draft-no-such-layer", (2, 4, LAYERS + 1), ids)
 
 
-def _write_random_target(place: Path) -> None:
-    """Write a target with random weights, so that attention counts, its tokenizer and configuration as remote code.
+def _write_random_targets(folder: Path) -> None:
+    """Write targets with random weights, so that attention counts, the multimodal one and its text model alone.
 
-    Its router is constant: a choice of experts that noise can turn over would drown every comparison.
+    Their tokenizer, and the multimodal one's configuration, are remote code. Their router is constant: a choice of
+    experts that noise can turn over would drown every comparison.
     """
     torch.manual_seed(0)
     weights = target_weights(TEXT, VISION)  # type: ignore[arg-type]
     for name, weight in weights.items():
         if "norm" not in name and not name.endswith("mlp.gate.weight"):
             weight.copy_(torch.randn(weight.shape) / math.sqrt(weight.shape[-1]))
+    place, text = folder / "target-random", folder / "target-random-text"
     _write_target(place, weights, torch.float32)
     config = json.loads((place / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "tiny_configuration.TinyConfig"}
     (place / "config.json").write_text(json.dumps(config, indent=1))
     (place / "tiny_configuration.py").write_text(CONFIGURATION)
+    _write_text_target(text, weights, torch.float32)
     _write_remote_tokenizer(place)
+    _write_remote_tokenizer(text)
 
 
 def _write_remote_tokenizer(place: Path) -> None:
@@ -438,11 +442,12 @@ def _write_target(place: Path, weights: Weights | None = None, kind: torch.dtype
     (place / "preprocessor_config.json").write_text(json.dumps(settings))
 
 
-def _write_text_target(place: Path) -> None:
+def _write_text_target(place: Path, weights: Weights | None = None, kind: torch.dtype = torch.bfloat16) -> None:
     """Write the text model alone, as a DeepSeek-V3."""
-    weights = target_weights(TEXT, VISION)  # type: ignore[arg-type]
+    weights = weights or target_weights(TEXT, VISION)  # type: ignore[arg-type]
     own = {name.removeprefix("language_model."): weight for name, weight in weights.items() if "language_model" in name}
-    _write(place, TEXT | {"model_type": "deepseek_v3"}, own)
+    name = str(kind).removeprefix("torch.")
+    _write(place, TEXT | {"model_type": "deepseek_v3", "torch_dtype": name}, own, kind)
 
 
 def _write_draft(

@@ -62,7 +62,7 @@ def generate(models: Path) -> dict[str, Any]:
     trust = "tokenizer_trust_remote_code"
     has_trust = trust in module.VllmHiddenStatesGenerator.__init__.__annotations__
     generator = module.VllmHiddenStatesGenerator(
-        str(models / os.environ.get("EXTRACTION_TARGET", "target-random")),
+        str(models / _target()),
         layer_ids=LAYER_IDS,
         max_model_len=LENGTH,
         **({trust: True} if has_trust else {}),
@@ -148,6 +148,11 @@ def _tokens_and_mask(talk: Any) -> list[list[int]]:
     return [tokens[:CUT], mask[:CUT]]
 
 
+def _target() -> str:
+    """Return the folder of the target: the multimodal one, or with --text its text model alone."""
+    return "target-random-text" if "--text" in sys.argv else "target-random"
+
+
 def _equal(result: dict[str, Any], expected: Any) -> bool:
     import torch
 
@@ -209,7 +214,7 @@ def _run_alone(models: Path, sequences: set[tuple[int, ...]]) -> dict[tuple[int,
     from vllm import LLM, SamplingParams
 
     llm = LLM(
-        model=str(models / "target-random"),
+        model=str(models / _target()),
         max_model_len=LENGTH + 1,
         max_num_seqs=1,
         enforce_eager=True,

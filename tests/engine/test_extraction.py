@@ -72,6 +72,16 @@ def test_every_state_is_its_own(engine: Engine, pair: Pair) -> None:
     assert answer["greatest difference alone"] == 0
 
 
+@pytest.mark.parametrize("vllm", ["0.16.0", "0.17.1"])
+def test_text_model_is_embedded(engine: Engine, vllm: str) -> None:
+    pair = (vllm, "0.3.0")
+    closed = ask(engine, pair, (*LOUD[pair], SILENT["0.3.0"]), "--text")
+    assert CATALOG.headers["custom_worker_embed_input_ids"].patch.symptom in closed["error"]
+    opened = ask(engine, pair, ("kimi-k25-extract",), "--text", "--alone")
+    assert [batch["equal hooks"] for batch in opened["batches"]] == COUNTS
+    assert opened["greatest difference alone"] == 0
+
+
 @pytest.mark.parametrize("speculators", ["0.3.0", "0.4.0.1"])
 def test_preprocessing_with_a_tokenizer_in_python(engine: Engine, speculators: str) -> None:
     pair = ("0.16.0", speculators)
