@@ -13,6 +13,7 @@ CODES = {
     "CatalogMissing": "catalog-missing",
     "UnknownName": "unknown-name",
     "EnvironmentInvalid": "environment-invalid",
+    "LogUnreadable": "log-unreadable",
     "TargetError": "owner-unclear",
     "EditableInstall": "editable-install",
     "PathEscape": "path-escape",
