@@ -5,11 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import (
+    CATALOG,
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "custom_worker_embed_input_ids"
 PATH = "speculators/data_generation/custom_worker.py"
@@ -28,10 +34,6 @@ LINE = "hidden_states = inputs_embeds if inputs_embeds is not None else self.{lo
 def fragment(code: str, function: str = "_patched_forward") -> str:
     body = indent(dedent(code).strip("\n"), " " * 4)
     return f"def {function}(self, input_ids, inputs_embeds=None):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 ANCHOR = r"^_patched_forward: hidden_states = \("
@@ -97,9 +99,7 @@ def test_unchanged_where_it_calls_that_name_already(code: str) -> None:
 @pytest.mark.parametrize("case", RESTORABLE)
 def test_restored(case: str) -> None:
     old, new = (fragment(code).encode() for code in REWRITTEN[case])
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:
@@ -111,8 +111,7 @@ def test_line_ends_are_kept() -> None:
 
 @pytest.mark.parametrize("code", [OLD, NEW, f"# patchkit: other\n{NEW}"], ids=["pristine", "native", "another's"])
 def test_nothing_to_restore(code: str) -> None:
-    data = fragment(code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    check_nothing_to_restore(ID, PATH, fragment(code))
 
 
 @pytest.mark.parametrize("data", ["x = 1\n", fragment(NEW)], ids=["no function", "native"])

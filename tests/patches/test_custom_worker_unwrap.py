@@ -6,11 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "custom_worker_unwrap"
 PATH = "speculators/data_generation/custom_worker.py"
@@ -46,10 +44,6 @@ def fragment(code: str, method: str = "_setup_hidden_states_capture(self, model)
 
 def lookup(comment: str = "") -> str:
     return LOOKUP.format(comment=comment)
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 SMALLEST = f"{GATE}\n{TAKE}"
@@ -128,9 +122,7 @@ def test_rewritten(before: str, after: str) -> None:
 @pytest.mark.parametrize("case", RESTORABLE)
 def test_restored(case: str) -> None:
     old, new = (fragment(code).encode() for code in REWRITTEN[case])
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:

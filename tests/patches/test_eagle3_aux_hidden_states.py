@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "eagle3_aux_hidden_states"
 TEXT = "vllm/model_executor/models/deepseek_v2.py"
@@ -125,10 +124,6 @@ def wrapper(code: str = KIMI) -> str:
 
 def wrapper_patched(code: str = declared(KIMI, "language_model")) -> str:
     return f"import itertools\n{IMPORTED}\n\n{code}"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 LOOP_WORDS = r"^DeepseekV2Model\.forward: the loop over islice.*: "
@@ -398,9 +393,7 @@ def test_rewritten(path: str, before: str, after: str) -> None:
 @pytest.mark.parametrize(("path", "before", "after"), CHANGES.values(), ids=CHANGES)
 def test_restored(path: str, before: str, after: str) -> None:
     old, new = before.encode(), after.encode()
-    rewrite = rewriter().restore(path, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, path, old, new)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from patchkit.catalog import load_patch
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import (
+    CATALOG,
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "eagle3_target_whitelist"
 PATH = "vllm/config/speculative.py"
@@ -27,10 +33,6 @@ NAME = "eagle3_target_supported"
 
 def fragment(code: str, name: str = NAME) -> str:
     return FRAGMENT.format(code=indent(dedent(code).strip("\n"), " " * 8), name=name)
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 LIST = f'{NAME} = ["llama"]'
@@ -122,9 +124,7 @@ def test_rewritten(before: str, after: str) -> None:
 def test_restored(before: str, after: str) -> None:
     name = name_in(before)
     old, new = fragment(before, name).encode(), fragment(after, name).encode()
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["LF", "CRLF"])
@@ -149,8 +149,7 @@ def test_bytes_around_are_kept(ending: str, start: bytes) -> None:
     ids=["not marked", "nothing else", "not at the end"],
 )
 def test_nothing_to_restore(code: str) -> None:
-    data = fragment(code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    check_nothing_to_restore(ID, PATH, fragment(code))
 
 
 def test_not_restored_to_other_bytes() -> None:

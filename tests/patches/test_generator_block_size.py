@@ -8,11 +8,17 @@ import pytest
 
 from patchkit import cst
 from patchkit.catalog import load_patch
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import (
+    CATALOG,
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "generator_block_size"
 OTHER = "generator_kv_cache_arguments"
@@ -31,10 +37,6 @@ OTHER_PATCHED = OTHER_CALL.replace("kv_cache_specs=kv_cache_spec,", f"# patchkit
 def fragment(code: str, method: str = "__init__") -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"class VllmHiddenStatesGenerator:\n    def {method}(self, cache):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^VllmHiddenStatesGenerator\.__init__"
@@ -118,16 +120,12 @@ def test_unchanged(code: str) -> None:
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 def test_restored(before: str, after: str, line_end: str) -> None:
     old, new = (fragment(code).replace("\n", line_end).encode() for code in (before, after))
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
-    assert rewriter().fold(PATH, old, {ID}) == rewrite
+    assert check_restored(ID, PATH, old, new) == rewriter().fold(PATH, old, {ID})
 
 
 @pytest.mark.parametrize("code", [SMALLEST, *UNCHANGED.values()], ids=["pristine", *UNCHANGED])
 def test_nothing_to_restore(code: str) -> None:
-    data = fragment(code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    check_nothing_to_restore(ID, PATH, fragment(code))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,17 @@ from textwrap import dedent, indent
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import (
+    CATALOG,
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "generator_encoder_decoder_setting"
 PATH = "speculators/data_generation/vllm_hidden_states_generator.py"
@@ -24,10 +30,6 @@ PATCHED = f"{START}\n    {FIRST},\n    {MARKER}\n    {GIVEN},\n)\n"
 def fragment(code: str, method: str = "_create_vllm_config") -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"class VllmHiddenStatesGenerator:\n    def {method}(self, seqs):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^VllmHiddenStatesGenerator\._create_vllm_config"
@@ -111,16 +113,12 @@ def test_unchanged(code: str) -> None:
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 def test_restored(before: str, after: str, line_end: str) -> None:
     old, new = (fragment(code).replace("\n", line_end).encode() for code in (before, after))
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
-    assert rewriter().fold(PATH, old, {ID}) == rewrite
+    assert check_restored(ID, PATH, old, new) == rewriter().fold(PATH, old, {ID})
 
 
 @pytest.mark.parametrize("code", [SMALLEST, *UNCHANGED.values()], ids=["pristine", *UNCHANGED])
 def test_nothing_to_restore(code: str) -> None:
-    data = fragment(code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    check_nothing_to_restore(ID, PATH, fragment(code))
 
 
 @pytest.mark.parametrize(

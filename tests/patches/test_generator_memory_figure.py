@@ -7,11 +7,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "generator_memory_figure"
 PATH = "speculators/data_generation/vllm_hidden_states_generator.py"
@@ -33,10 +32,6 @@ MARKED, MARKED_OURS = f"# patchkit: {ID}\n{LOOK}", f"# patchkit: {ID}\n{LOOK_OUR
 def fragment(imports: str, code: str, method: str = "__init__") -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"{imports}\n\nclass VllmHiddenStatesGenerator:\n    def {method}(self):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^VllmHiddenStatesGenerator\.__init__"
@@ -107,9 +102,7 @@ def test_unchanged_where_it_asks_the_platform_already(imports: str, look: str) -
 @pytest.mark.parametrize("case", RESTORABLE)
 def test_restored(case: str) -> None:
     old, new = both(case)
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:

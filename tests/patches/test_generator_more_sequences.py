@@ -5,11 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import (
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "generator_more_sequences"
 PATH = "speculators/data_generation/vllm_hidden_states_generator.py"
@@ -31,10 +36,6 @@ MARKED = f"# patchkit: {ID}\n{BOTH}"
 def fragment(code: str, method: str = "generate") -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"class VllmHiddenStatesGenerator:\n    def {method}(self, prompts):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^VllmHiddenStatesGenerator\.generate"
@@ -88,9 +89,7 @@ def test_unchanged_where_it_finishes_them_already(code: str) -> None:
 @pytest.mark.parametrize("case", RESTORABLE)
 def test_restored(case: str) -> None:
     old, new = (fragment(code).encode() for code in REWRITTEN[case])
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:
@@ -102,8 +101,7 @@ def test_line_ends_are_kept() -> None:
 
 @pytest.mark.parametrize("code", [SAMPLE, BOTH, f"# patchkit: other\n{BOTH}"], ids=["pristine", "native", "another's"])
 def test_nothing_to_restore(code: str) -> None:
-    data = fragment(code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    check_nothing_to_restore(ID, PATH, fragment(code))
 
 
 @pytest.mark.parametrize("data", ["x = 1\n", fragment(BOTH)], ids=["no method", "native"])

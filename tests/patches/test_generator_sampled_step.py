@@ -5,11 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from tests.support import (
+    CATALOG,
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "generator_sampled_step"
 PATH = "speculators/data_generation/vllm_hidden_states_generator.py"
@@ -21,10 +27,6 @@ MARKED = f"# patchkit: {ID}\n{SAMPLE}"
 def fragment(code: str, method: str = "generate") -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"class VllmHiddenStatesGenerator:\n    def {method}(self):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^VllmHiddenStatesGenerator\.generate"
@@ -76,9 +78,7 @@ def test_unchanged_where_it_samples_already(code: str) -> None:
 @pytest.mark.parametrize("case", RESTORABLE)
 def test_restored(case: str) -> None:
     old, new = (fragment(code).encode() for code in REWRITTEN[case])
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:
@@ -90,8 +90,7 @@ def test_line_ends_are_kept() -> None:
 
 @pytest.mark.parametrize("code", [RUN, SAMPLE, f"# patchkit: other\n{SAMPLE}"], ids=["pristine", "native", "another's"])
 def test_nothing_to_restore(code: str) -> None:
-    data = fragment(code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    check_nothing_to_restore(ID, PATH, fragment(code))
 
 
 @pytest.mark.parametrize("data", ["x = 1\n", fragment(SAMPLE)], ids=["no method", "native"])

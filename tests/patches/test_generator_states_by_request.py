@@ -13,11 +13,10 @@ from packaging.specifiers import SpecifierSet
 
 from patchkit import cst
 from patchkit.catalog import load_patch
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "generator_states_by_request"
 WORKER = "speculators/data_generation/custom_worker.py"
@@ -73,10 +72,6 @@ def fragment(path: str, methods: str = "", **code: str) -> str:
     filled = {name: indent(code.get(name, old), " " * DEPTHS[name]) for name, old in OLD.items()}
     members = f"\n{indent(methods, '    ')}\n" if methods else ""
     return FILES[path].format(methods=members, **filled)
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 def path_of(name: str) -> str:
@@ -222,9 +217,7 @@ def test_unchanged_where_it_goes_by_request_already(path: str) -> None:
 def test_restored(case: str) -> None:
     path, *codes = REWRITTEN[case]
     old, new = (code.encode() for code in codes)
-    rewrite = rewriter().restore(path, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, path, old, new)
 
 
 @pytest.mark.parametrize("case", ["comments in the worker", "comments in the generator"])

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "generator_tokenizer_trust"
 PATH = "speculators/data_generation/vllm_hidden_states_generator.py"
@@ -30,10 +29,6 @@ def fragment(parameters: str, code: str, method: str = "__init__") -> str:
     head = f"    def {method}(\n{indent(parameters, ' ' * 8)}    ):\n"
     # Annotations are not looked up: `bool | None` is right in every release.
     return f"from __future__ import annotations\n\n\nclass VllmHiddenStatesGenerator:\n{head}{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^VllmHiddenStatesGenerator\.__init__"
@@ -120,9 +115,7 @@ def test_unchanged_where_it_has_the_parameter_already(default: str) -> None:
 @pytest.mark.parametrize("case", RESTORABLE)
 def test_restored(case: str) -> None:
     old, new = both(case)
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from patchkit import cst
 from patchkit.catalog import load_patch
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "kimi_k25_bare_language_model"
 OTHER = "kimi_k25_image_token"
@@ -45,10 +44,6 @@ elif self.get_model_name(target_model) == "KimiK25ForConditionalGeneration":
 def fragment(code: str, method: str = "load_model") -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"class SpecDecodeBaseProposer:\n    def {method}(self, target_model):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 METHOD = r"^SpecDecodeBaseProposer\.load_model"
@@ -109,9 +104,7 @@ def test_rewritten(before: str, after: str) -> None:
 @pytest.mark.parametrize(("before", "after"), REWRITTEN.values(), ids=REWRITTEN)
 def test_restored(before: str, after: str) -> None:
     old, new = fragment(before).encode(), fragment(after).encode()
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:

@@ -7,11 +7,10 @@ import pytest
 
 from patchkit import cst
 from patchkit.catalog import load_patch
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "kimi_k25_image_token"
 PATH = "vllm/v1/spec_decode/eagle.py"
@@ -37,10 +36,6 @@ MAPPED = f"{INDEX} = target_model.config.media_placeholder_token_id"
 def fragment(code: str) -> str:
     body = indent(dedent(code).strip("\n"), " " * 8)
     return f"class SpecDecodeBaseProposer:\n    def load_model(self, target_model):\n{body}\n"
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 def patched(code: str) -> str:
@@ -151,9 +146,7 @@ def test_rewritten(code: str) -> None:
 @pytest.mark.parametrize("code", CHANGED.values(), ids=CHANGED)
 def test_restored(code: str) -> None:
     old, new = fragment(code).encode(), branches(code).encode()
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:

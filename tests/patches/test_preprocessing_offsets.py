@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patchkit.catalog import load_patch
-from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
-from patchkit.rewrite import Rewrite, Rewriter
-from tests.support import CATALOG, check_refused, check_rewritten, check_unchanged
+from patchkit.rewrite import Rewrite
+from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
 
 ID = "preprocessing_offsets"
 PATH = "speculators/data_generation/preprocessing.py"
@@ -51,10 +50,6 @@ def fragment(*parts: str) -> str:
         "\n\n\n".join(("from __future__ import annotations\n\nfrom transformers import PreTrainedTokenizer", *parts))
         + "\n"
     )
-
-
-def rewriter() -> Rewriter:
-    return Rewriter(CATALOG, Environment(None, (3, 10), ()))
 
 
 def with_batch(old: str, new: str) -> str:
@@ -163,9 +158,7 @@ def test_unchanged_where_it_finds_them_already(code: str) -> None:
 @pytest.mark.parametrize("case", [case for case in REWRITTEN if case != "function there"])
 def test_restored(case: str) -> None:
     old, new = (code.encode() for code in REWRITTEN[case])
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 def test_line_ends_are_kept() -> None:
@@ -184,9 +177,7 @@ def test_nothing_to_restore(data: str) -> None:
 
 def test_native_function_stays_where_the_rest_is_restored() -> None:
     old, new = (code.encode() for code in REWRITTEN["function there"])
-    rewrite = rewriter().restore(PATH, new, {ID}, digest(old))
-    assert rewrite is not None
-    assert (rewrite.before, rewrite.after, rewrite.patches) == (old, new, {ID})
+    check_restored(ID, PATH, old, new)
 
 
 @pytest.mark.parametrize("data", ["x = 1\n", NATIVE], ids=["no function", "native"])
