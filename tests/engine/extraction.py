@@ -163,16 +163,15 @@ def _equal(result: dict[str, Any], expected: Any) -> bool:
     )
 
 
-def _decoder(model: Any) -> Any:
-    """Return the module that owns the decoder layers, found by itself and not by a name."""
-    (found,) = [part for name, part in model.named_modules() if name.endswith("layers") and len(part) == 8]
+def _layers(model: Any) -> Any:
+    """Return the decoder layers, wherever in the model they are: the only list of as many as the target has."""
+    (found,) = [part for name, part in model.named_modules() if name.endswith(".layers") and len(part) == 8]
     return found
 
 
 def _watch(worker: Any) -> None:
     """Keep in the worker what leaves each layer, row by row, with the request and position that each row is of."""
     runner = getattr(worker, "worker", worker).model_runner
-    (layers,) = [part for name, part in runner.model.named_modules() if name.endswith(".layers") and len(part) == 8]
     worker.rows, step = {}, {}
     execute = runner.execute_model
 
@@ -192,7 +191,7 @@ def _watch(worker: Any) -> None:
         return hook
 
     runner.execute_model = noting
-    for layer, part in enumerate(layers):
+    for layer, part in enumerate(_layers(runner.model)):
         part.register_forward_hook(keep(layer))
 
 
@@ -200,11 +199,10 @@ def _seen(worker: Any) -> dict[str, Any]:
     """Return the kept rows as one tensor a layer, by request."""
     import torch
 
-    wanted = sorted({layer for _, layer, _ in worker.rows} & {0, 2, 4, 5, 7})
     found = {}
     for name in {name for name, _, _ in worker.rows}:
         end = 1 + max(position for other, _, position in worker.rows if other == name)
-        found[name] = [torch.stack([worker.rows[name, layer, at] for at in range(end)]) for layer in wanted]
+        found[name] = [torch.stack([worker.rows[name, layer, at] for at in range(end)]) for layer in LAYER_IDS]
     worker.rows.clear()
     return found
 
@@ -231,7 +229,7 @@ def _run_alone(models: Path, sequences: set[tuple[int, ...]]) -> dict[tuple[int,
 
         return hook
 
-    for layer, part in enumerate(_decoder(model)):
+    for layer, part in enumerate(_layers(model)):
         part.register_forward_hook(keep(layer))
     sampling, found = SamplingParams(temperature=0, max_tokens=1), {}
     for ids in sorted(sequences):
