@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-engine lint types unit bench demo wheel clean
+.PHONY: test test-engine lint types unit bench bench-preflight demo wheel clean
 
 test: lint types unit
 
@@ -27,6 +27,9 @@ test-engine: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+bench-preflight: $(STAMP)
+	$(BIN)/python -m tests.engine.bench
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from patchkit.catalog import Catalog, Selection
 from patchkit.environment import Environment
-from patchkit.errors import EnvironmentInvalid, Locked, LogUnreadable, TargetError
-from patchkit.findings import Finding, from_error
+from patchkit.errors import Locked, TargetError
+from patchkit.findings import Finding
 from patchkit.inspection import inspect_journals, inspect_loading, inspect_selection, nothing_applies
 from patchkit.journal import FOLDER, read_journal
 from patchkit.paths import read_regular
@@ -82,31 +81,6 @@ def revert(catalog: Catalog, environment: Environment, names: Collection[str], *
             yield Finding("still-applied", message, "run the command again", None, change.path)
 
     return _carry_out("revert", catalog, environment, ids, planner, verify, dry_run)
-
-
-def explain(catalog: Catalog, environment: Callable[[], Environment], log: BinaryIO) -> Report:
-    """Recognise known errors in a log, and say which patch cures each and its state here; reads only.
-
-    The environment is asked for only when something was recognised: a log may be from anywhere.
-    """
-    from patchkit.symptoms import Recogniser
-
-    recogniser = Recogniser(catalog.headers.values())
-    try:
-        recogniser.read(log)
-    except OSError as error:
-        raise LogUnreadable(f"the log cannot be read: {error.strerror}", "name a file, or - for the input") from error
-    symptoms = recogniser.symptoms
-    report = Report("explain", not symptoms, symptoms=symptoms, lines=recogniser.lines)
-    cures = sorted({symptom.cure for symptom in symptoms if symptom.cure})
-    if not cures:
-        return report
-    try:
-        survey = Survey(catalog, environment())
-    except EnvironmentInvalid as error:
-        return replace(report, findings=(from_error(error),))
-    states = tuple(survey.states(cures))
-    return replace(report, environment=survey.environment, targets=report_targets(survey), patches=states)
 
 
 def digests(catalog: Catalog, environment: Environment, wheels: Collection[Path], *, write: bool) -> Report:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from patchkit import actions
+from patchkit import actions, diagnosis
 from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog
 from patchkit.environment import Environment, find_environment
 from patchkit.errors import LogUnreadable, PatchkitError, UnknownName
@@ -62,6 +62,10 @@ allow_unlisted_option = click.option(
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 exit_code_option = click.option("--exit-code", is_flag=True, help="Exit with 1 instead of 0 when there is a finding.")
+
+
+_model = click.Path(path_type=Path, readable=False)
+_count = click.IntRange(min=1)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -158,9 +162,43 @@ def explain(options: Options, log: str) -> int:
 
     def action(catalog: Catalog) -> Report:
         with _open_log(log) as file:
-            return actions.explain(catalog, lambda: _environment(options, catalog), file)
+            return diagnosis.explain(catalog, lambda: _environment(options, catalog), file)
 
     return _exit_code(_run(options, "explain", action))
+
+
+@cli.command()
+@click.option("--model", metavar="DIR|FILE", type=_model, help="The model's folder, or its config.json.")
+@click.option("--draft", metavar="DIR|FILE", type=_model, help="The drafter's folder, or its config.json.")
+@click.option("--method", type=click.Choice(["eagle3"]), default="eagle3", help="How is speculated: EAGLE-3.")
+@click.option("--num-speculative-tokens", "tokens", type=_count, metavar="K", help="Tokens that are drafted at once.")
+@click.option("--tp", type=_count, default=1, metavar="N", help="Tensor parallel size.")
+@click.option("--pp", type=_count, default=1, metavar="N", help="Pipeline parallel size.")
+@click.option("--all-models", is_flag=True, help="Judge the image token of every multimodal class instead.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also where nothing can be said of a gate.")
+@shared
+@click.pass_obj
+def preflight(options: Options, /, model: Path | None, draft: Path | None, all_models: bool, **given: Any) -> int:
+    """Say in a second whether a model and a drafter will pass the gates of the installed vLLM."""
+    if (model is None) != all_models or (draft is not None and all_models):
+        raise click.UsageError("give --model, with --draft for the drafter, or --all-models alone")
+
+    def action(catalog: Catalog) -> Report:
+        environment = _environment(options, catalog)
+        if model is None:
+            return diagnosis.preflight_models(catalog, environment)
+        return diagnosis.preflight(
+            catalog,
+            environment,
+            model,
+            draft,
+            tokens=given["tokens"],
+            tensor_parallel=given["tp"],
+            pipeline_parallel=given["pp"],
+            is_strict=given["strict"],
+        )
+
+    return _exit_code(_run(options, "preflight", action))
 
 
 @cli.command(hidden=True)

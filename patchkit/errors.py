@@ -55,6 +55,12 @@ class LogUnreadable(PatchkitError):
     code: ClassVar[str] = "log-unreadable"
 
 
+class ModelUnreadable(PatchkitError):
+    """Refuse a model or drafter whose configuration cannot be read."""
+
+    code: ClassVar[str] = "model-unreadable"
+
+
 class TargetError(PatchkitError):
     """Refuse an installed distribution that patchkit cannot vouch for."""
 

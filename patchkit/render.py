@@ -10,24 +10,13 @@ from patchkit.diff import changed_lines, split_lines, unified_diff
 from patchkit.findings import Finding
 from patchkit.plan import Change
 from patchkit.report import Report, TargetReport, to_json
+from patchkit.screen import Screen, printable
 from patchkit.survey import PatchState
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from patchkit.gates.verdict import Verdict
     from patchkit.symptoms import Symptom
 
-_STYLES = {
-    "applied": "green",
-    "upstream": "green",
-    "pristine": "yellow",
-    "stale": "yellow",
-    "not-installed": "dim",
-    "not-applicable": "dim",
-    "foreign": "red",
-    "conflict": "red",
-    "missing": "red",
-}
 _TO_DO = {
     "applied": "nothing",
     "upstream": "nothing, it is fixed upstream",
@@ -39,6 +28,8 @@ _TO_DO = {
     "missing": "see below",
 }
 
+_SHOWN_BY = {"status": ("not-applied", "stale"), "preflight": ("gate-closed", "gate-unknown")}
+"""Findings that a verb's own table shows already."""
 _CURED = {
     "applied": "it is applied here: the log is from before that, or from another environment",
     "upstream": "it is upstream here: the log is from another environment",
@@ -49,17 +40,13 @@ _CURED = {
 }
 
 
-def printable(text: str) -> str:
-    """Return text with control characters spelt out, so that none reaches a terminal."""
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
-
-
 class Renderer:
     """Writes reports to one stream and problems to another."""
 
     def __init__(self, out: TextIO, err: TextIO, *, as_json: bool = False) -> None:
         self._out, self._err, self._as_json = out, err, as_json
         self._is_terminal = out.isatty() and not as_json
+        self._screen = Screen(out, is_terminal=self._is_terminal)
 
     def report(self, report: Report, *, show_diff: bool = False) -> None:
         """Write a report."""
@@ -72,6 +59,8 @@ class Renderer:
             self._states(report)
         elif report.verb == "explain":
             self._symptoms(report)
+        elif report.verdict is not None:
+            self._verdict(report, report.verdict)
         if show_diff:
             self._diff(report.changes)
         elif report.changes:
@@ -81,11 +70,11 @@ class Renderer:
         if show_diff:
             self._err.write(f"{summary}\n" if summary else "")
         elif summary:
-            self._line(summary, "bold green" if report.ok else "bold red")
+            self._screen.line(summary, "bold green" if report.ok else "bold red")
 
     def _findings(self, report: Report) -> None:
         for finding in _distinct(report.findings):
-            if report.verb != "status" or finding.code not in ("not-applied", "stale"):
+            if finding.code not in _SHOWN_BY.get(report.verb, ()):
                 self.finding(finding)
 
     def finding(self, finding: Finding) -> None:
@@ -104,23 +93,23 @@ class Renderer:
             upstream = header.patch.upstream
             where = f"{upstream.status} in {upstream.fixed_in}" if upstream.fixed_in else upstream.status
             rows.append((header.id, f"{header.patch.target} {header.patch.versions}", where))
-        self._table(("PATCH", "FOR", "UPSTREAM"), rows)
+        self._screen.table(("PATCH", "FOR", "UPSTREAM"), rows)
         for header in report.headers:
-            self._line("")
-            self._line(header.id, "bold")
-            self._line(f"  {header.title}")
-            self._line(f"  cures: {header.patch.symptom}", "dim")
+            self._screen.line("")
+            self._screen.line(header.id, "bold")
+            self._screen.line(f"  {header.title}")
+            self._screen.line(f"  cures: {header.patch.symptom}", "dim")
 
     def _states(self, report: Report) -> None:
         for target in report.targets:
             self._target(target)
         rows = [(state.id, state.target, state.state, _to_do(state)) for state in report.patches]
-        self._table(("PATCH", "TARGET", "STATE", "TO DO"), rows)
+        self._screen.table(("PATCH", "TARGET", "STATE", "TO DO"), rows)
 
     def _target(self, target: TargetReport) -> None:
         listed = "" if target.listed else ", not listed in targets.toml"
         name = "" if target.distribution == target.target else f" ({target.distribution})"
-        self._line(f"{target.target} {target.version}{name} in {target.site}{listed}", "dim")
+        self._screen.line(f"{target.target} {target.version}{name} in {target.site}{listed}", "dim")
 
     def _symptoms(self, report: Report) -> None:
         for target in report.targets:
@@ -128,9 +117,19 @@ class Renderer:
         states = {state.id: state for state in report.patches}
         for symptom in report.symptoms:
             times = f", {symptom.count} times" if symptom.count > 1 else ""
-            self._line(f"line {symptom.line}{times}: {symptom.text}", "bold")
-            self._line(f"    {symptom.meaning}")
-            self._line(f"    {_cure(symptom, states.get(symptom.cure or ''))}")
+            self._screen.line(f"line {symptom.line}{times}: {symptom.text}", "bold")
+            self._screen.line(f"    {symptom.meaning}")
+            self._screen.line(f"    {_cure(symptom, states.get(symptom.cure or ''))}")
+
+    def _verdict(self, report: Report, verdict: Verdict) -> None:
+        from patchkit.gates.view import show_models, show_verdict
+
+        for target in report.targets:
+            self._target(target)
+        if verdict.models:
+            show_models(self._screen, verdict)
+        else:
+            show_verdict(self._screen, verdict, {state.id: _to_open(state) for state in report.patches})
 
     def _stat(self, report: Report) -> None:
         for change in report.changes:
@@ -138,7 +137,7 @@ class Renderer:
             added = sum(hunk.after[1] - hunk.after[0] for hunk in hunks)
             removed = sum(hunk.before[1] - hunk.before[0] for hunk in hunks)
             names = ", ".join(sorted(change.patches)) or "pristine again"
-            self._line(f"{change.path}  +{added} -{removed}  {names}")
+            self._screen.line(f"{change.path}  +{added} -{removed}  {names}")
 
     def _diff(self, changes: Sequence[Change]) -> None:
         """Write the plan as one diff; on a terminal patch by patch, else the bytes that git apply takes."""
@@ -153,45 +152,11 @@ class Renderer:
             if change.undone or change.before != change.pristine:
                 steps = [(_heading(change), change.before, change.after)]
             for heading, before, after in steps:
-                self._line(f"── {heading}", "bold")
+                self._screen.line(f"── {heading}", "bold")
                 for line in split_lines(unified_diff(change.path, before, after)):
                     text = line.decode("utf-8", "backslashreplace").rstrip("\n")
-                    self._line(text, _diff_style(text))
-                self._line("")
-
-    def _table(self, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-        if self._is_terminal:
-            self._console().print(_rich_table(head, rows))
-            return
-        widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-        for row in (head, *rows):
-            self._line("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-
-    def _line(self, text: str, style: str = "") -> None:
-        if not self._is_terminal:
-            self._out.write(f"{printable(text)}\n")
-            return
-        from rich.text import Text  # which takes neither markup nor :emoji: names for anything but text
-
-        self._console().print(Text(printable(text), style=style), soft_wrap=True)
-
-    def _console(self) -> Console:
-        from rich.console import Console
-
-        return Console(file=self._out)
-
-
-def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> object:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in head:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
-    return table
+                    self._screen.line(text, _diff_style(text))
+                self._screen.line("")
 
 
 def _cure(symptom: Symptom, state: PatchState | None) -> str:
@@ -201,6 +166,13 @@ def _cure(symptom: Symptom, state: PatchState | None) -> str:
     if state is None:
         return f"{symptom.cure} cures it; its state here is not known"
     return f"{symptom.cure} cures it; {_CURED.get(state.state) or _to_do(state)}"
+
+
+def _to_open(state: PatchState) -> str:
+    """Return what is to be done here for a patch that opens a gate."""
+    if state.state in ("pristine", "stale"):
+        return f"patchkit apply {state.id}"
+    return _CURED.get(state.state) or _to_do(state)
 
 
 def _to_do(state: PatchState) -> str:
@@ -233,6 +205,10 @@ def _distinct(findings: Sequence[Finding]) -> list[Finding]:
 
 def _summary(report: Report) -> str:
     """Return the last line: what the run comes to."""
+    if report.verdict is not None:
+        from patchkit.gates.view import summarise
+
+        return f"preflight: {summarise(report.verdict)}"
     if report.verb == "explain" and (report.ok or report.symptoms):
         known = len(report.symptoms) or "no"
         lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"

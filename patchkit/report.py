@@ -13,6 +13,7 @@ from patchkit.plan import Change
 from patchkit.survey import PatchState, Survey
 
 if TYPE_CHECKING:
+    from patchkit.gates.verdict import Verdict
     from patchkit.symptoms import Symptom
 
 SCHEMA = 1
@@ -49,6 +50,8 @@ class Report:
     """The known errors of a log, for ``explain``; ``patches`` then has the state of each patch that cures one."""
     lines: int = 0
     """How many lines were looked at, for ``explain``."""
+    verdict: Verdict | None = None
+    """What vLLM's gates will say, for ``preflight``; ``patches`` then has the state of each patch that opens one."""
 
     @property
     def exit_code(self) -> int:
@@ -73,6 +76,8 @@ def to_json(report: Report) -> dict[str, object]:
     explained: dict[str, object] = {}
     if report.verb == "explain":
         explained = {"lines": report.lines, "symptoms": [asdict(symptom) for symptom in report.symptoms]}
+    if report.verdict is not None:
+        explained = _verdict(report.verdict)
     return {
         "schema": SCHEMA,
         "verb": report.verb,
@@ -87,6 +92,18 @@ def to_json(report: Report) -> dict[str, object]:
         "written": report.is_written,
         "findings": [asdict(finding) for finding in report.findings],
         **explained,
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    if verdict.models:
+        return {"models": [asdict(row) | {"would_die": row.would_die} for row in verdict.models]}
+    return {
+        "model": verdict.target,
+        "draft": verdict.draft,
+        "gates": [asdict(gate) for gate in verdict.gates],
+        "path": [asdict(step) for step in verdict.steps],
+        "weights": {"model_bytes": verdict.target_bytes, "draft_bytes": verdict.draft_bytes},
     }
 
 

@@ -108,6 +108,49 @@ KNOWN = (
         context=_SPECULATORS,
     ),
     Known(re.compile(rb"(spec decode) is not supported"), "vLLM up to 0.18 refuses speculation on a CPU"),
+    Known(
+        re.compile(rb"(Target model does not have )'(?:model|embed_tokens|embedding)'"),
+        "the proposer does not find the target's embeddings; met after the drafter's weights",
+    ),
+    Known(
+        re.compile(rb"must inherit from (EagleModelMixin)"),
+        "the target's class declares the EAGLE-3 interface and its decoder cannot give the states; "
+        "met after the drafter's weights",
+    ),
+    Known(
+        re.compile(rb"for \+: '(?:Tensor|NoneType)' and '(Tensor|NoneType)'"),
+        "the state that enters the first layer, id 0 of eagle_aux_hidden_state_layer_ids, cannot be given; "
+        "met at the first forward",
+        context=b"aux_hidden_state",
+    ),
+    Known(
+        re.compile(rb"eagle_aux_hidden_state_layer_ids ([^\n:]{0,200}): this model needs"),
+        "the drafter's config.json names layers that the target lacks, or one twice; met after the drafter's weights",
+    ),
+    Known(
+        re.compile(rb"(Pipeline parallelism) is not supported for this model"),
+        "the drafter's or the target's class takes no pipeline parallelism; met at once",
+    ),
+    Known(
+        re.compile(rb"does not support \w{1,50} with (pipeline parallelism)|EAGLE-3 with this model needs pipeline_"),
+        "the auxiliary hidden states of earlier pipeline ranks do not reach the drafter; met after the weights",
+    ),
+    Known(
+        re.compile(rb"attention heads \((\d{1,9})\) must be divisible by tensor parallel size"),
+        "the heads of the target or the drafter cannot be split over the ranks; met at once",
+    ),
+    Known(
+        re.compile(rb"Model architectures (\[[^\]\n]{0,300}\]) are not supported for now"),
+        "vLLM's registry lacks the class of the target, or that which it makes of the drafter; met at once",
+    ),
+    Known(
+        re.compile(rb"this server does not run (the patched files): "),
+        "a file of this server is not the one that was checked before the start; patchkit's plugin stopped it",
+    ),
+    Known(
+        re.compile(rb"(num_speculative_tokens) must be provided"),
+        "neither the command line nor the drafter's config.json says how many tokens are drafted; met at once",
+    ),
 )
 _TOLD = {known.cure for known in KNOWN}
 

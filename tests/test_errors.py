@@ -14,6 +14,7 @@ CODES = {
     "UnknownName": "unknown-name",
     "EnvironmentInvalid": "environment-invalid",
     "LogUnreadable": "log-unreadable",
+    "ModelUnreadable": "model-unreadable",
     "TargetError": "owner-unclear",
     "EditableInstall": "editable-install",
     "PathEscape": "path-escape",

