@@ -37,7 +37,7 @@ wheel: $(STAMP)
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) --upgrade pip
-	$(BIN)/python $(PIP) --editable . --group dev
+	$(BIN)/python $(PIP) --editable '.[serve]' --group dev
 	touch $@
 
 # The installed wheel of patchkit patches the real packages, which are fetched without what they depend on.

@@ -155,3 +155,27 @@ class RollbackFailed(TransactionError):
     """Report a write that failed and could not be taken back at once."""
 
     code: ClassVar[str] = "rollback-failed"
+
+
+class RunnerError(PatchkitError):
+    """Refuse to start a server."""
+
+    code: ClassVar[str] = "server-refused"
+
+
+class RunnerUsage(RunnerError):
+    """Refuse arguments for the server that cannot be right."""
+
+    code: ClassVar[str] = "server-arguments"
+
+
+class GpuUnusable(RunnerError):
+    """Refuse a GPU that is not there, is held, or is too small."""
+
+    code: ClassVar[str] = "gpu-unusable"
+
+
+class PortInUse(RunnerError):
+    """Refuse a port that cannot be listened on."""
+
+    code: ClassVar[str] = "port-in-use"

@@ -31,6 +31,10 @@ CODES = {
     "TransactionError": "write-failed",
     "Locked": "locked",
     "RollbackFailed": "rollback-failed",
+    "RunnerError": "server-refused",
+    "RunnerUsage": "server-arguments",
+    "GpuUnusable": "gpu-unusable",
+    "PortInUse": "port-in-use",
 }
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
 
