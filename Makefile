@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-engine lint types unit bench bench-preflight demo wheel clean
+.PHONY: test test-engine lint types unit bench bench-preflight bench-serve demo wheel clean
 
 test: lint types unit
 
@@ -30,6 +30,9 @@ bench: $(STAMP)
 
 bench-preflight: $(STAMP)
 	$(BIN)/python -m tests.engine.bench
+
+bench-serve: $(STAMP)
+	$(BIN)/python -m tests.engine.bench_serve
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

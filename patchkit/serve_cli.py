@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -17,8 +19,11 @@ from patchkit.errors import PatchkitError, RunnerUsage, UnknownName
 from patchkit.findings import from_error
 from patchkit.render import Renderer
 from patchkit.report import Report
+from patchkit.runner.bench import Load, compare
+from patchkit.runner.client import PROMPTS
 from patchkit.runner.command import Served
 from patchkit.runner.launch import Server, Settings
+from patchkit.runner.picture import draw
 from patchkit.runner.serve import Run
 from patchkit.screen import Screen, printable
 
@@ -26,66 +31,129 @@ _BY_SIGNAL = (130, 137, 143)
 """Exit codes of a server that was ended by the signals that the runner sends."""
 
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _options(command: Command) -> Command:
+    """Add the options that starting and comparing share."""
+    for decorate in (
+        click.argument("arguments", nargs=-1, metavar="[-- VLLM SERVE ARGUMENTS …]"),
+        click.argument("model"),
+        click.option("--stop-timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds."),
+        click.option(
+            "--ready-timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds."
+        ),
+        click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="File for the server's output."),
+        click.option("--num-speculative-tokens", "tokens", type=click.IntRange(min=1), metavar="K", help="Drafted."),
+        click.option("--draft", metavar="DIR", help="EAGLE-3 drafter."),
+        click.option("--gpus", default="all", metavar="all|0,1,…|none", help="GPUs that the server may use."),
+        click.option("--set", "names", multiple=True, help="Set or patch in place.  [default: kimi-k25-serve]"),
+        click.option("--catalog", type=click.Path(path_type=Path), help="Folder with targets.toml and patches/."),
+        click.option("--python", help="Interpreter of the environment that has vLLM."),
+    ):
+        command = decorate(command)
+    return command
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--python", help="Interpreter of the environment that has vLLM.")
-@click.option("--catalog", type=click.Path(path_type=Path), help="Folder with targets.toml and patches/.")
-@click.option("--set", "names", multiple=True, help="Set or patch that must be in place.  [default: kimi-k25-serve]")
-@click.option("--gpus", default="all", metavar="all|0,1,…|none", help="GPUs that the server may use.")
-@click.option("--draft", metavar="DIR", help="EAGLE-3 drafter.")
-@click.option("--num-speculative-tokens", "tokens", type=click.IntRange(min=1), metavar="K", help="Tokens drafted.")
-@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="File for the server's whole output.")
-@click.option("--ready-timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds.")
-@click.option("--stop-timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds.")
+@_options
 @click.option("--interval", type=click.FloatRange(min=0.5), default=10.0, show_default=True, help="Seconds.")
 @click.version_option(package_name="patchkit", prog_name="patchkit-serve")
-@click.argument("model")
-@click.argument("arguments", nargs=-1, metavar="[-- VLLM SERVE ARGUMENTS …]")
-def serve(
-    python: str | None,
-    catalog: Path | None,
-    names: tuple[str, ...],
-    gpus: str,
-    draft: str | None,
-    tokens: int | None,
-    log: Path | None,
-    ready_timeout: float,
-    stop_timeout: float,
-    interval: float,
-    model: str,
-    arguments: tuple[str, ...],
-) -> int:
+def serve(interval: float, **given: Any) -> int:
     """Start the patched vLLM for MODEL, and refuse an unpatched one.
 
     Before: `patchkit check`, `patchkit preflight`, the GPUs and the port. Then every process of the server proves that
     its files are those that were checked. Exit code: the server's own, or 1 where nothing was started.
+
+    `patchkit-serve bench …` compares the same prompts without and with speculation.
     """
-    if (draft is None) != (tokens is None):
-        raise click.UsageError("--draft and --num-speculative-tokens belong together")
-    _require("httpx", "prometheus_client", "pynvml")
-    loaded = load_catalog(catalog or bundled_catalog())
-    selection = loaded.select(names or ("kimi-k25-serve",))
-    environment = find_environment(python, None, None, [target.package for target in loaded.targets.targets.values()])
-    settings = Settings(
-        python=environment.python or sys.executable,
-        log=log or _log_place(),
-        files={},
-        wanted_gpus=gpus,
-        ready_timeout=ready_timeout,
-        stop_timeout=stop_timeout,
-        interval=interval,
-    )
     view = _View()
-    run = Run(loaded, environment, selection, Served(model, draft, tokens, arguments), settings, view.say, view.show)
-    refusal = run.prepare()
-    if refusal is not None:
-        Renderer(sys.stdout, sys.stderr).report(refusal)
-        view.say("nothing was started")
+    run = _run(view, interval=interval, **given)
+    if not _is_prepared(run, view):
         return 1
     code = run.run()
     if code != 0 and not (run.was_asked and code in _BY_SIGNAL):
         view.say(f"the server ended with {code}")
         Renderer(sys.stdout, sys.stderr).report(run.explain())
     return code
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@_options
+@click.option("--prompts", type=click.File("r", encoding="utf-8"), help="File with a prompt a line.")
+@click.option("--output-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Of each answer.")
+@click.option("--concurrency", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts at a time.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Times that all are asked.")
+@click.option("--json", "as_json", type=click.Path(path_type=Path, dir_okay=False), help="File for the figures.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="File for a page with bars.")
+def bench(
+    prompts: IO[str] | None,
+    output_tokens: int,
+    concurrency: int,
+    rounds: int,
+    as_json: Path | None,
+    html: Path | None,
+    **given: Any,
+) -> int:
+    """Run the server twice, without speculation and with it, on the same prompts, and say whether it pays."""
+    if given["draft"] is None:
+        raise click.UsageError("bench compares with and without a drafter: give --draft")
+    lines = [line.rstrip("\n") for line in prompts] if prompts is not None else list(PROMPTS)
+    asked = [line for line in lines if line.strip()]
+    if not asked:
+        raise click.UsageError("--prompts has no prompt")
+    for place in filter(None, (as_json, html)):
+        _write(place, "")  # before two servers have run for nothing
+    view = _View()
+    run = _run(view, interval=3600.0, **given)
+    if not _is_prepared(run, view):
+        return 1
+    found = compare(run, Load(asked, output_tokens, concurrency, rounds))
+    Screen(sys.stdout, is_terminal=sys.stdout.isatty()).table(("", "WITHOUT", "WITH SPECULATION"), found.rows())
+    sys.stdout.write(f"{printable(found.verdict)}\n")
+    if as_json is not None:
+        _write(as_json, json.dumps(found.to_json(), indent=1) + "\n")
+    if html is not None:
+        _write(html, draw(found, f"{Path(given['model']).name}: {given['tokens']} speculative tokens"))
+    return 0
+
+
+def _run(view: _View, *, draft: str | None, tokens: int | None, model: str, **given: Any) -> Run:
+    """Return the run that the options describe."""
+    if (draft is None) != (tokens is None):
+        raise click.UsageError("--draft and --num-speculative-tokens belong together")
+    _require("httpx", "prometheus_client", "pynvml")
+    catalog = load_catalog(given["catalog"] or bundled_catalog())
+    selection = catalog.select(given["names"] or ("kimi-k25-serve",))
+    packages = [target.package for target in catalog.targets.targets.values()]
+    environment = find_environment(given["python"], None, None, packages)
+    settings = Settings(
+        python=environment.python or sys.executable,
+        log=given["log"] or _log_place(),
+        files={},
+        wanted_gpus=given["gpus"],
+        ready_timeout=given["ready_timeout"],
+        stop_timeout=given["stop_timeout"],
+        interval=given["interval"],
+    )
+    served = Served(model, draft, tokens, given["arguments"])
+    return Run(catalog, environment, selection, served, settings, view.say, view.show)
+
+
+def _is_prepared(run: Run, view: _View) -> bool:
+    """Ask everything before the start, and show the report that refuses it."""
+    refusal = run.prepare()
+    if refusal is not None:
+        Renderer(sys.stdout, sys.stderr).report(refusal)
+        view.say("nothing was started")
+    return refusal is None
+
+
+def _write(place: Path, text: str) -> None:
+    try:
+        place.write_text(text, "utf-8")
+    except OSError as error:
+        raise RunnerUsage(f"{place} cannot be written: {error.strerror}", "name another file") from error
 
 
 class _View:
@@ -133,8 +201,11 @@ def _log_place() -> Path:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    is_bench = words[:1] == ["bench"]
+    command, name = (bench, "patchkit-serve bench") if is_bench else (serve, "patchkit-serve")
     try:
-        code = serve.main(arguments, prog_name="patchkit-serve", standalone_mode=False)
+        code = command.main(words[is_bench:], prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

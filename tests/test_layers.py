@@ -41,9 +41,10 @@ LAYERS = (
     ("gates.view",),
     ("render",),
     ("runner.gpus", "runner.keeper", "runner.log", "runner.metrics"),
-    ("runner.command",),
-    ("runner.launch",),
-    ("runner.serve",),
+    ("runner.client", "runner.command"),
+    ("runner.comparison", "runner.launch"),
+    ("runner.picture", "runner.serve"),
+    ("runner.bench",),
     ("cli", "serve_cli"),
     ("__main__",),
 )

@@ -98,7 +98,7 @@ class Server:
             now = time.monotonic()
             if self.asked or now - at < self.settings.interval:
                 continue
-            found = self._metrics()
+            found = self.metrics()
             if found is not None:
                 if found.generated > seen.generated:
                     say(describe(found.since(seen), now - at))
@@ -119,7 +119,7 @@ class Server:
         if self.asked_at is not None and time.monotonic() - self.asked_at > self.settings.stop_timeout:
             self.stop(at_once=True)
 
-    def _metrics(self) -> Speculation | None:
+    def metrics(self) -> Speculation | None:
         """Return what /metrics say; None where they say nothing that can be read."""
         text = self._ask("/metrics")
         try:

@@ -88,7 +88,7 @@ class Run:
         self.say(f"log: {self.settings.log}")
         with started(self.served, self.settings) as server:
             if server.wait_ready(self.show):
-                self._prove(server)
+                self.prove(server)
                 self.say(f"ready after {server.elapsed:.1f} s: {self.served.url}")
             elif server.code is None and not server.asked:
                 self.say(f"not ready after {self.settings.ready_timeout:.0f} s: it is ended")
@@ -99,7 +99,7 @@ class Run:
                 self.say(f"ended {time.monotonic() - server.asked_at:.1f} s after it was asked to")
         return code
 
-    def _prove(self, server: Server) -> None:
+    def prove(self, server: Server) -> None:
         """Refuse a server of which no process, or one with other files, has proved itself."""
         wanted = set_digest(dict(self.settings.files))
         others = {pid for pid, digest in server.log.proofs.items() if digest != wanted}

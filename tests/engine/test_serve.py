@@ -206,3 +206,32 @@ def test_file_that_changes_after_the_check_stops_the_server(engine: Engine, tmp_
     assert "ready after" not in said
     assert f"this server does not run the patched files: {site / FILE} has SHA-256" in runner.log.read_text()
     assert "explain: 1 known error in" in said
+
+
+def test_comparison_without_and_with_speculation(engine: Engine, tmp_path: Path) -> None:
+    prompts, figures, page = tmp_path / "prompts.txt", tmp_path / "figures.json", tmp_path / "page.html"
+    prompts.write_text("t10 t11 t12\nt100\n")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    command = [sys.executable, "-c", "from patchkit.serve_cli import main; main()", "bench", "--gpus", "none"]
+    command += ["--python", str(later_base()), "--log", str(tmp_path / "log"), "--prompts", str(prompts)]
+    command += ["--output-tokens", "32", "--rounds", "2", "--json", str(figures), "--html", str(page)]
+    command += ["--draft", str(engine.models / "draft"), "--num-speculative-tokens", "2", str(engine.models / "target")]
+    command += ["--", "--port", str(port), "--max-model-len", "256", "--enforce-eager", "--dtype", "bfloat16"]
+    done = subprocess.run(
+        [*command, "--block-size", "16", "--max-num-seqs", "4", "--trust-remote-code"],
+        env=os.environ | VARIABLES,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(figures.read_text())
+    assert found["acceptance_by_position"] == [1.0, 0.0]
+    assert found["accepted_length"] == pytest.approx(2.0, abs=0.1)
+    assert found["speed_up"] > 0.2 and len(found["with"]["tokens_per_second"]) == 2
+    assert done.stdout.splitlines()[-1] == found["verdict"]
+    assert "Acceptance by position" in page.read_text()

@@ -29,12 +29,24 @@ METRICS = """\
 # TYPE vllm:generation_tokens_total counter
 vllm:generation_tokens_total{{engine="0"}} {count}
 """
+SPECULATION = """\
+# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total {drafts}
+# TYPE vllm:spec_decode_num_draft_tokens counter
+vllm:spec_decode_num_draft_tokens_total {drafted}
+# TYPE vllm:spec_decode_num_accepted_tokens counter
+vllm:spec_decode_num_accepted_tokens_total {accepted}
+# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {accepted}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} 0
+"""
 SERVER = f"""
-import argparse, http.server, os, pathlib, signal, sys, time
+import argparse, http.server, json, os, pathlib, signal, sys, time
 from importlib.metadata import entry_points
 
 here = pathlib.Path(os.environ["FAKE_PIDS"])
 METRICS = {METRICS!r}
+SPECULATION = {SPECULATION!r}
 
 
 def begin():
@@ -63,9 +75,34 @@ def child(prepare):
 class Answers(http.server.BaseHTTPRequestHandler):
     count = 0
 
+    drafts = 0
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if options.act == "refuses":
+            return self.answer("no", 400)
+        Answers.drafts += asked["max_tokens"] // 2
+        time.sleep(0.01 if options.speculative_config else 0.02)
+        events = [{{"choices": [{{"text": "a"}}]}}] * asked["max_tokens"]
+        events.append({{"choices": [], "usage": {{"completion_tokens": asked["max_tokens"]}}}})
+        text = "".join("data: " + json.dumps(event) + "\\n\\n" for event in events)
+        self.answer(": hello\\n\\ndata: no json\\n\\ndata: []\\n\\n" + text + "data: [DONE]\\n\\n")
+
+    def answer(self, text, code=200):
+        data = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
     def do_GET(self):
         Answers.count += 0 if options.act == "idle" else 50
-        text = {{"/health": "", "/metrics": METRICS.format(count=Answers.count)}}.get(self.path)
+        metrics = METRICS.format(count=Answers.count)
+        if options.speculative_config:
+            drafts = Answers.drafts
+            metrics += SPECULATION.format(drafts=drafts, drafted=2 * drafts, accepted=drafts)
+        models = json.dumps({{"data": [] if options.act == "nameless" else [{{"id": "tiny"}}]}})
+        text = {{"/health": "", "/metrics": metrics, "/v1/models": models}}.get(self.path)
         if options.act == "sick" and self.path == "/metrics":
             text = None
         data = (text or "").encode()
@@ -101,7 +138,7 @@ child(os.setsid)
 child(lambda: options.act == "stubborn" and signal.signal(signal.SIGTERM, signal.SIG_IGN))
 while len(list(here.iterdir())) < 5:
     time.sleep(0.05)
-server = http.server.HTTPServer((options.host, options.port), Answers)
+server = http.server.ThreadingHTTPServer((options.host, options.port), Answers)
 kept = options.act == "hangs"
 signal.signal(signal.SIGTERM, signal.SIG_IGN if kept else lambda *_: os._exit(7 if options.act == "seven" else 0))
 print("Application startup complete", flush=True)
