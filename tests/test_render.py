@@ -13,8 +13,9 @@ from patchkit.catalog import load_catalog
 from patchkit.cli import run
 from patchkit.environment import find_environment
 from patchkit.findings import Finding
-from patchkit.render import Renderer, printable
+from patchkit.render import Renderer, _to_open, printable
 from patchkit.report import Report
+from patchkit.survey import PatchState
 from tests.trees import ENGINE, WORKER_PATCH, Tree, write_catalog
 
 
@@ -165,3 +166,17 @@ def test_what_is_said_of_many_patches_of_a_file_is_said_once() -> None:
     Renderer(out, err).report(Report("check", False, findings=tuple(findings)))
     assert err.getvalue().splitlines()[::2] == ["foreign-edit: a.py was changed", "not-applied: two is not applied"]
     assert out.getvalue() == "check: 2 findings\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("pristine", "patchkit apply mend"),
+        ("stale", "patchkit apply mend"),
+        ("foreign", "see patchkit status"),
+        ("not-installed", "what it is for is not installed here: name the environment with --python"),
+        ("not-applicable", "nothing, it is for another release"),
+    ],
+)
+def test_patch_that_opens_a_gate_says_what_to_do_in_its_state(state: str, words: str) -> None:
+    assert _to_open(PatchState("mend", "vllm", state, (), "for another release")) == words

@@ -19,11 +19,10 @@ import httpx
 import pytest
 
 from patchkit import serve_cli
-from patchkit.runner import keeper
 from patchkit.runner.log import ServerLog
 from patchkit.serve_cli import main, run
 from tests.gates.fragments import DRAFT, TRANSFORMERS, VLLM, write
-from tests.runner.fake import Fake, born, end, fake, is_running, make_fake, spawn, wait_for
+from tests.runner.fake import Fake, born, children, end, fake, is_running, make_fake, spawn, wait_for
 from tests.runner.test_serve import folder
 from tests.test_preflight import WIDE
 
@@ -290,7 +289,7 @@ def test_nothing_is_left_when_the_runner_is_killed(fake: Fake) -> None:
     with spawn(fake.command("stubborn")) as process:
         try:
             wait_for(lambda: is_ready(fake))
-            (keeping,) = keeper.children(process.pid)
+            (keeping,) = children(process.pid)
             when = {pid: born(pid) for pid in (keeping, *fake.started())}
             assert len(when) == 6
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from patchkit import proof
 from patchkit.errors import RunnerUsage
@@ -22,6 +23,9 @@ from patchkit.runner.gpus import Gpu
 from patchkit.runner.keeper import kill_marked
 from patchkit.runner.log import ServerLog
 from patchkit.runner.metrics import Speculation, describe, read_metrics
+
+if TYPE_CHECKING:
+    from httpx import Client
 
 MARK = "PATCHKIT_RUN"
 """The variable by which every process of one run can be told."""
@@ -64,6 +68,7 @@ class Server:
     asked: list[int] = field(default_factory=list)
     """Signals that asked the runner to end."""
     asked_at: float | None = None
+    _client: Client | None = None
 
     @property
     def elapsed(self) -> float:
@@ -115,6 +120,12 @@ class Server:
         with contextlib.suppress(OSError):
             self.keeper.stdin.write(b"k" if at_once else b"t")
 
+    def close(self) -> None:
+        """Let the log and the connection go."""
+        self.log.close()
+        if self._client is not None:
+            self._client.close()
+
     def _end_late(self) -> None:
         if self.asked_at is not None and time.monotonic() - self.asked_at > self.settings.stop_timeout:
             self.stop(at_once=True)
@@ -131,9 +142,11 @@ class Server:
         """Return what the server answers; None while it does not."""
         import httpx
 
-        try:
+        if self._client is None:
             # A certificate for another name is no matter here: it is the server that was started, on this machine.
-            answer = httpx.get(f"{self.served.url}{path}", timeout=5, trust_env=False, verify=False)  # noqa: S501
+            self._client = httpx.Client(timeout=5, trust_env=False, verify=False)  # noqa: S501
+        try:
+            answer = self._client.get(f"{self.served.url}{path}")
         except (httpx.HTTPError, httpx.InvalidURL):
             return None
         return answer.text if answer.is_success else None
@@ -174,7 +187,7 @@ def started(served: Served, settings: Settings) -> Iterator[Server]:
             keeper.stdin.close()
             keeper.wait()
             kill_marked(mark)  # if it was the keeper that was killed
-            server.log.close()
+            server.close()
 
 
 def _open_log(place: Path) -> int:

@@ -175,7 +175,7 @@ def test_code_of_its_own(tmp_path: Path, mapping: object, expected: str | None) 
     ("config", "expected"),
     [
         ({"a": 1}, 1),
-        ({"a": 0, "b": 1}, 0),
+        ({"a": 0, "b": 1}, 1),
         ({"b": 2}, 2),
         ({"a": True, "b": 3}, 3),
         ({"a": "1", "b": 1.5}, None),
@@ -184,7 +184,8 @@ def test_code_of_its_own(tmp_path: Path, mapping: object, expected: str | None) 
         ({"a": 1, "text_config": {"a": None}}, 1),
         ({"a": 1, "text_config": [2]}, 1),
         ({"vision_config": {"a": 1}}, None),
-        ({"a": -1}, -1),
+        ({"a": -1}, None),
+        ({"a": 2**40}, None),
     ],
 )
 def test_number(tmp_path: Path, config: dict[str, Any], expected: int | None) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.cli import run
+from patchkit.runner import keeper
 from tests.trees import ENGINE, install, list_digests, write_catalog
 
 ROOT = Path(__file__).parent.parent.parent
@@ -187,6 +188,11 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+
+
+def children(root: int) -> list[int]:
+    """Return the processes whose parent is a process."""
+    return [pid for pid, parent in keeper._parents() if parent == root]
 
 
 def born(pid: int) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.runner import keeper
-from tests.runner.fake import born, end, is_running, spawn, state, wait_for
+from tests.runner.fake import born, children, end, is_running, spawn, state, wait_for
 
 FAMILY = """
 import os, signal, sys, time
@@ -171,7 +171,7 @@ def test_signals_to_the_keeper_leave_the_decision_to_the_runner(kept: Kept) -> N
 
 def test_server_dies_with_its_keeper(kept: Kept) -> None:
     kept.pids(5)
-    (server,) = keeper.children(kept.process.pid)
+    (server,) = children(kept.process.pid)
     kept.process.kill()
     wait_for(lambda: not is_running(server), 5)
 
@@ -180,9 +180,9 @@ def test_orphan_is_adopted_and_leaves_no_zombie(tmp_path: Path) -> None:
     found = Kept(tmp_path / "log", python(ORPHAN, "1", "60"))
     with found.process as process:
         (orphan,) = found.pids(1)
-        wait_for(lambda: orphan in keeper.children(process.pid))
+        wait_for(lambda: orphan in children(process.pid))
         wait_for(lambda: state(orphan) == "")
-        assert len(keeper.children(process.pid)) == 1
+        assert len(children(process.pid)) == 1
         found.send(b"k")
         assert process.wait(timeout=5) == 137
 
@@ -305,7 +305,7 @@ def test_process_that_is_gone_has_no_state() -> None:
     with subprocess.Popen(["true"]) as process:
         wait_for(lambda: keeper._state(process.pid) == "Z")
     assert keeper._state(process.pid) == ""
-    assert keeper.children(process.pid) == []
+    assert children(process.pid) == []
 
 
 def test_server_whose_keeper_died_before_it_began_does_not_begin() -> None:
