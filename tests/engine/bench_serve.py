@@ -20,6 +20,7 @@ from tests.engine.test_serve import VARIABLES
 from tests.runner.fake import free_port
 
 TIMES = 3
+ROUNDS = 5
 PROMPTS = [[10, 11, 12], [100], [33, 34, 35], [7]]
 
 
@@ -40,7 +41,7 @@ def once(command: list[str], port: int) -> tuple[float, float]:
                 time.sleep(0.1)
         ready = time.monotonic() - began
         ask_all(url, "tiny", PROMPTS, 64, 1)
-        return ready, statistics.median(ask_all(url, "tiny", PROMPTS, 64, 1).throughput for _ in range(5))
+        return ready, statistics.median(ask_all(url, "tiny", PROMPTS, 64, 1).throughput for _ in range(ROUNDS))
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -63,6 +64,7 @@ def main(work: Path) -> None:
     for _ in range(TIMES):
         for name, command in commands.items():
             found[name].append(once(command, port))
+            print(f"{name}: ready after %.1f s, %.1f tokens/s" % found[name][-1], flush=True)
     for what, place, unit in (("ready", 0, "s"), ("tokens a second", 1, "")):
         medians = {name: statistics.median(pair[place] for pair in pairs) for name, pairs in found.items()}
         base = medians["bare vllm serve"]
