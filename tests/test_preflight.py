@@ -15,7 +15,7 @@ import pytest
 from patchkit.cli import run
 from patchkit.gates.checkpoint import open_checkpoint
 from patchkit.gates.code import Code
-from patchkit.gates.gate import GATES, WHEN, Subject
+from patchkit.gates.gate import GATES, Subject
 from patchkit.gates.registry import Registry
 from patchkit.gates.verdict import Verdict, give_verdict
 from patchkit.gates.view import show_verdict, summarise
@@ -232,9 +232,8 @@ def test_nothing_of_the_target_or_the_model_is_run(site: Path, tmp_path: Path) -
     assert list(tmp_path.rglob("*.ran")) == []
 
 
-def test_summary_says_when_the_first_closed_gate_is_met() -> None:
+def test_summary_of_nothing() -> None:
     assert summarise(Verdict()) == "no gate of 0 fails"
-    assert all(" weights" in text or text[:2] in ("at", "ne") for text in WHEN.values())
 
 
 def test_piped_text_has_no_colours(site: Path) -> None:

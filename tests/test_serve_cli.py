@@ -29,7 +29,6 @@ from tests.test_preflight import WIDE
 __all__ = ["fake"]
 
 
-# The pipe to the keeper is not closed; goes with the mark of the test about it in runner/test_launch.py.
 def is_ready(fake: Fake) -> bool:
     try:
         return httpx.get(f"http://127.0.0.1:{fake.port}/health", trust_env=False).is_success

@@ -26,8 +26,6 @@ class Code:
 
     sites: Sequence[Path]
     root: Path | None = None
-    overlay: dict[str, bytes] = field(default_factory=dict)
-    """Bytes to read in place of a file's own, by path."""
     lazy: Callable[[str, str], Class | None] | None = None
     package: str = ""
     """The package that these modules are in by name, for a folder that is no site folder."""
@@ -105,8 +103,8 @@ class Code:
         return made
 
     def _parse(self, name: str, path: str) -> Module | None:
-        data = self.overlay.get(path)
-        for site in self.sites if data is None else ():
+        data = None
+        for site in self.sites:
             try:
                 data = self.read(site, path)
                 break

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from patchkit.gates.gate import FAIL, PASS, UNKNOWN, Gate, Subject
 from patchkit.gates.interface import DEFAULTS, Capture
-from patchkit.gates.module import Class, Evidence
+from patchkit.gates.module import Evidence
 from patchkit.gates.syntax import dotted, returned
 
 KEY = "eagle_aux_hidden_state_layer_ids"
@@ -48,26 +48,16 @@ def layer_ids(subject: Subject) -> Sequence[object] | None:
 def default_ids(subject: Subject, count: int) -> tuple[int, ...] | None:
     """Return vLLM's own ids for the target, (2, n // 2, n - 3) unless its class says something else."""
     structure = subject.structure
-    for name in DEFAULTS:
-        found = structure.lineage.method(name) if structure else None
-        values = returned(found[1]) if found else []
-        if values and isinstance(values[-1], ast.Tuple):
-            return _evaluate(values[-1], count)
-    inner = structure.language_model if structure else None
-    if structure and inner is not None and inner.node is not structure.cls.node:
-        return _default_of(subject, inner, count)
-    return None
-
-
-def _default_of(subject: Subject, cls: Class, count: int) -> tuple[int, ...] | None:
-    """Return the default ids of an inner model, to which a wrapper hands on."""
-    for name in DEFAULTS:
-        found = subject.code.lineage(cls).method(name)
-        values = returned(found[1]) if found else []
-        if values and isinstance(values[-1], ast.Tuple):
-            return _evaluate(values[-1], count)
-        if found and subject.structure and subject.structure.decoder and cls.node is not subject.structure.decoder.node:
-            return _default_of(subject, subject.structure.decoder, count)
+    # A wrapper hands on to its language model, and that to its decoder.
+    classes = (structure.cls, structure.language_model, structure.decoder) if structure else ()
+    for cls in filter(None, classes):
+        methods = list(filter(None, map(subject.code.lineage(cls).method, DEFAULTS)))
+        for _, method in methods:
+            values = returned(method)
+            if values and isinstance(values[-1], ast.Tuple):
+                return _evaluate(values[-1], count)
+        if not methods and structure and cls.node is not structure.cls.node:
+            return None
     return None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import configparser
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from configparser import ConfigParser
+from configparser import Error as ConfigError
 from dataclasses import dataclass
 
 from patchkit.errors import PatchkitError
@@ -32,7 +33,8 @@ class Plugin:
 
 def judge(code: Code) -> Gate:
     """Name the plugins that vLLM would load; one with gates of its own makes the verdict about vLLM's unsure."""
-    found, unread = list(find_plugins(code)), list(_unread(code))
+    entries = list(_entry_points(code))
+    found, unread = list(_plugins(entries)), [name for name, parser in entries if parser is None]
     if unread:
         message = f"the entry points of {', '.join(unread)} cannot be read, and may name a plugin"
         return Gate("plugins", UNKNOWN, message, "configuration", hint="reinstall these distributions")
@@ -50,7 +52,11 @@ def judge(code: Code) -> Gate:
 
 def find_plugins(code: Code) -> Iterator[Plugin]:
     """Yield the entry points that vLLM would load, by the metadata of the distributions."""
-    for name, parser in _entry_points(code):
+    return _plugins(_entry_points(code))
+
+
+def _plugins(entries: Iterable[tuple[str, ConfigParser | None]]) -> Iterator[Plugin]:
+    for name, parser in entries:
         for group in _GROUPS if parser is not None else ():
             for entry, value in parser.items(group) if parser.has_section(group) else ():  # type: ignore[union-attr]
                 package = re.split(r"[:.\[\s]", value.strip(), maxsplit=1)[0]
@@ -64,21 +70,16 @@ def find_own(code: Code) -> bool:
     return any(parser.has_option(_GROUPS[1], "patchkit") for parser in found)
 
 
-def _unread(code: Code) -> Iterator[str]:
-    """Yield the distributions whose entry points cannot be read."""
-    return (name for name, parser in _entry_points(code) if parser is None)
-
-
-def _entry_points(code: Code) -> Iterator[tuple[str, configparser.ConfigParser | None]]:
+def _entry_points(code: Code) -> Iterator[tuple[str, ConfigParser | None]]:
     """Yield every distribution with entry points, and these; None where they cannot be read."""
     for site in code.sites:
         for place in sorted(site.glob("*.dist-info/entry_points.txt")):
             name = place.parent.name.split("-")[0].replace("_", "-")
-            parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=False, default_section="")
+            parser = ConfigParser(delimiters=("=",), interpolation=None, strict=False, default_section="")
             parser.optionxform = str  # type: ignore[assignment,method-assign]
             try:
                 parser.read_string(code.read(site, str(place.relative_to(site))).decode("utf-8"))
-            except (OSError, PatchkitError, ValueError, configparser.Error):
+            except (OSError, PatchkitError, ValueError, ConfigError):
                 yield name, None
             else:
                 yield name, parser

@@ -329,6 +329,26 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+PROCESSOR_SETTINGS = {
+    "auto_map": {"AutoImageProcessor": "tiny_processor.TinyProcessor"},
+    "image_processor_type": "TinyProcessor",
+    "media_proc_cfg": {  # read by later releases, which have a processor of their own
+        "temporal_merge_kernel_size": 4,
+        "merge_kernel_size": 2,
+        "patch_size": 14,
+        "in_patch_limit": 64,
+        "patch_limit_on_one_side": 64,
+        "fixed_output_tokens": None,
+        "in_patch_limit_each_frame": 64,
+        "in_patch_limit_video": None,
+        "sample_fps": 2.0,
+        "max_num_frames_each_video": None,
+        "timestamp_mode": "hh:mm:ss.fff",
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    },
+}
+"""preprocessor_config.json for the processor below."""
 PROCESSOR = '''\
 """An image processor that vLLM asks for sizes; the tests send no images."""
 
@@ -420,26 +440,7 @@ def _write_target(place: Path, weights: Weights | None = None, kind: torch.dtype
     }
     _write(place, config, weights or target_weights(TEXT, VISION), kind)  # type: ignore[arg-type]
     (place / "tiny_processor.py").write_text(PROCESSOR)
-    settings = {
-        "auto_map": {"AutoImageProcessor": "tiny_processor.TinyProcessor"},
-        "image_processor_type": "TinyProcessor",
-        "media_proc_cfg": {  # read by later releases, which have a processor of their own
-            "temporal_merge_kernel_size": 4,
-            "merge_kernel_size": 2,
-            "patch_size": 14,
-            "in_patch_limit": 64,
-            "patch_limit_on_one_side": 64,
-            "fixed_output_tokens": None,
-            "in_patch_limit_each_frame": 64,
-            "in_patch_limit_video": None,
-            "sample_fps": 2.0,
-            "max_num_frames_each_video": None,
-            "timestamp_mode": "hh:mm:ss.fff",
-            "image_mean": [0.5, 0.5, 0.5],
-            "image_std": [0.5, 0.5, 0.5],
-        },
-    }
-    (place / "preprocessor_config.json").write_text(json.dumps(settings))
+    (place / "preprocessor_config.json").write_text(json.dumps(PROCESSOR_SETTINGS))
 
 
 def _write_text_target(place: Path, weights: Weights | None = None, kind: torch.dtype = torch.bfloat16) -> None:

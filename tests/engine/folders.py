@@ -75,8 +75,9 @@ def complete(place: Path, config: dict[str, Any]) -> None:
     for name, content in PROCESSORS.get(kind, {}).items():
         write_json(place / name, content)
     if kind == "kimi_k25":
-        from checkpoint import PROCESSOR
+        from checkpoint import PROCESSOR, PROCESSOR_SETTINGS
 
+        write_json(place / "preprocessor_config.json", PROCESSOR_SETTINGS)
         (place / "tiny_processor.py").write_text(PROCESSOR)
     if remote := config.get("auto_map", {}).get("AutoConfig"):
         module, _, name = remote.partition(".")
@@ -221,27 +222,6 @@ SMALL_PARAMS = {
 }
 QWEN_IMAGES = {"min_pixels": 3136, "max_pixels": 4096, "temporal_patch_size": 2, "merge_size": 2}
 PROCESSORS: dict[str, dict[str, dict[str, Any]]] = {
-    "kimi_k25": {
-        "preprocessor_config.json": {
-            "auto_map": {"AutoImageProcessor": "tiny_processor.TinyProcessor"},
-            "image_processor_type": "TinyProcessor",
-            "media_proc_cfg": {  # read by later releases, which have a processor of their own
-                "temporal_merge_kernel_size": 4,
-                "merge_kernel_size": 2,
-                "patch_size": 14,
-                "in_patch_limit": 64,
-                "patch_limit_on_one_side": 64,
-                "fixed_output_tokens": None,
-                "in_patch_limit_each_frame": 64,
-                "in_patch_limit_video": None,
-                "sample_fps": 2.0,
-                "max_num_frames_each_video": None,
-                "timestamp_mode": "hh:mm:ss.fff",
-                "image_mean": [0.5, 0.5, 0.5],
-                "image_std": [0.5, 0.5, 0.5],
-            },
-        },
-    },
     "llava": {
         "preprocessor_config.json": {
             "image_processor_type": "CLIPImageProcessor",

@@ -163,7 +163,7 @@ def compare(site: list[Path], folders: Path, answers: dict[str, dict[str, str | 
             continue
         found.counts["pairs"] += 1
         closed = {stage: gate for gate in gates if gate.verdict == FAIL for stage in stages_of(gate)}
-        doubtful = {stage for gate in gates if gate.verdict == UNKNOWN for stage in (*stages_of(gate), gate.when)}
+        doubtful = {stage for gate in gates if gate.verdict == UNKNOWN for stage in stages_of(gate)}
         found.counts["unknown"] += sum(gate.verdict == UNKNOWN for gate in gates)
         for stage, said in answer.items():
             # A model that lacks the interface was given no layers: its forward says nothing of the decoder's capture.

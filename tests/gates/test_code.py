@@ -171,14 +171,6 @@ def test_site_outside_the_root_is_not_read(tmp_path: Path) -> None:
     assert Code([tmp_path / "model"], tmp_path / "image").module("a") is None
 
 
-def test_overlay_is_read_in_place_of_a_file(tmp_path: Path) -> None:
-    code = read(tmp_path, {"a.py": "class A: pass\n", "b.py": "class B: pass\n", "c.py": "class C: pass\n"})
-    code.overlay = {"a.py": b"class New: pass\n", "c.py": b"class ("}
-    assert cls(code, "a", "New").evidence.path == "a.py"
-    assert cls(code, "b", "B").name == "B"
-    assert code.module("c") is None
-
-
 REEXPORTS = {
     "pkg/__init__.py": "from .one import One as Renamed, gone\nimport pkg.one as one\nfrom .absent import X\n",
     "pkg/one.py": "from . import two\nfrom pkg.two import Two\nclass One: pass\nAlias = One\nnumber = 1\n",

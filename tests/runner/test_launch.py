@@ -22,7 +22,6 @@ from tests.runner.fake import Fake, fake, wait_for
 __all__ = ["fake"]
 
 
-# The pipe to the keeper is not closed; goes with the mark of the test about it.
 def settings(fake: Fake, **more: object) -> Settings:
     files = {"vllm/core.py": digest((fake.site / "vllm/core.py").read_bytes())}
     given = Settings(str(fake.python), fake.log, files, wanted_gpus="none", ready_timeout=30, interval=0.3)

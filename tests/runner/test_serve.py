@@ -28,7 +28,6 @@ from tests.trees import Tree
 __all__ = ["fake", "nvml"]
 
 
-# The pipe to the keeper is not closed; goes with the mark of the test about it in test_launch.py.
 class Made(Run):
     """A run whose words are kept."""
 
