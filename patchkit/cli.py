@@ -1,8 +1,7 @@
-"""The command line, and the one place where errors become exit codes."""
+"""The command line of ``patchkit``."""
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from patchkit import actions, diagnosis
+from patchkit import actions, boundary, diagnosis
 from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog
 from patchkit.environment import Environment, find_environment
 from patchkit.errors import LogUnreadable, PatchkitError, UnknownName
@@ -265,24 +264,7 @@ def _environment(options: Options, catalog: Catalog) -> Environment:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # no name of a file stops a report
-    try:
-        code = cli.main(arguments, prog_name="patchkit", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        print("interrupted: the tree is as it was before", file=sys.stderr)
-        return 130
-    except Exception:
-        import traceback
-
-        traceback.print_exc()
-        print("patchkit failed: this is a defect of patchkit, please report it with the lines above", file=sys.stderr)
-        return 3
-    return code if isinstance(code, int) else 0
+    return boundary.run(cli, "patchkit", arguments)
 
 
 def main() -> None:

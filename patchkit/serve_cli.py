@@ -13,12 +13,11 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from patchkit import boundary
 from patchkit.catalog import bundled_catalog, load_catalog
 from patchkit.environment import find_environment
-from patchkit.errors import PatchkitError, RunnerUsage, UnknownName
-from patchkit.findings import from_error
+from patchkit.errors import RunnerUsage
 from patchkit.render import Renderer
-from patchkit.report import Report
 from patchkit.runner.bench import Load, compare
 from patchkit.runner.client import PROMPTS
 from patchkit.runner.command import Served
@@ -204,20 +203,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     is_bench = words[:1] == ["bench"]
     command, name = (bench, "patchkit-serve bench") if is_bench else (serve, "patchkit-serve")
-    try:
-        code = command.main(words[is_bench:], prog_name=name, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except UnknownName as error:
-        sys.stderr.write(f"{error.message}; {error.hint}\n")
-        return 2
-    except PatchkitError as error:
-        Renderer(sys.stdout, sys.stderr).report(Report("serve", False, findings=(from_error(error),)))
-        return 1
-    except (click.Abort, KeyboardInterrupt):
-        return 130
-    return code if isinstance(code, int) else 0
+    return boundary.run(command, name, words[is_bench:])
 
 
 def main() -> None:

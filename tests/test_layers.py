@@ -45,6 +45,7 @@ LAYERS = (
     ("runner.comparison", "runner.launch"),
     ("runner.picture", "runner.serve"),
     ("runner.bench",),
+    ("boundary",),
     ("cli", "serve_cli"),
     ("__main__",),
 )
@@ -79,7 +80,7 @@ def test_imports_go_downwards(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "owner"), [("rich", {"screen"}), ("click", {"cli", "serve_cli"}), ("filelock", {"lock"})]
+    ("library", "owner"), [("rich", {"screen"}), ("click", {"boundary", "cli", "serve_cli"}), ("filelock", {"lock"})]
 )
 def test_library_has_one_owner(library: str, owner: set[str]) -> None:
     def uses(path: Path) -> bool:

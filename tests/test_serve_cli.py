@@ -305,3 +305,16 @@ def test_missing_extra_is_named(
     assert capsys.readouterr().err == (
         "server-arguments: patchkit-serve needs httpx\n    pip install 'patchkit[serve]'\n"
     )
+
+
+def test_defect_of_ours_exits_with_3_and_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("a defect")
+
+    monkeypatch.setattr("patchkit.serve_cli.load_catalog", fail)
+    assert run(["model"]) == 3
+    written = capsys.readouterr().err
+    assert "LookupError: a defect" in written
+    assert "patchkit-serve failed: this is a defect of patchkit" in written

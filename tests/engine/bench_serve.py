@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from patchkit.runner.client import ask_all
+from patchkit.runner.keeper import descendants
 from tests.engine.conftest import Engine
 from tests.engine.environment import later_base
 from tests.engine.test_serve import VARIABLES
@@ -24,8 +25,15 @@ ROUNDS = 5
 PROMPTS = [[10, 11, 12], [100], [33, 34, 35], [7]]
 
 
-def once(command: list[str], port: int) -> tuple[float, float]:
-    """Return the seconds until a server is ready, and its tokens a second."""
+def own_time(runner: int) -> float:
+    """Return the CPU seconds that the runner and its keeper have taken; 0 for a bare server."""
+    pids = [runner, *(pid for pid in descendants(runner) if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes())]
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(found[11]) + int(found[12]) for found in fields) / os.sysconf("SC_CLK_TCK") if pids[1:] else 0.0
+
+
+def once(command: list[str], port: int) -> tuple[float, float, float]:
+    """Return the seconds until a server is ready, its tokens a second, and the runner's CPU seconds a second."""
     began = time.monotonic()
     process = subprocess.Popen(
         command, env=os.environ | VARIABLES, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -41,7 +49,9 @@ def once(command: list[str], port: int) -> tuple[float, float]:
                 time.sleep(0.1)
         ready = time.monotonic() - began
         ask_all(url, "tiny", PROMPTS, 64, 1)
-        return ready, statistics.median(ask_all(url, "tiny", PROMPTS, 64, 1).throughput for _ in range(ROUNDS))
+        taken, began = own_time(process.pid), time.monotonic()
+        rate = statistics.median(ask_all(url, "tiny", PROMPTS, 64, 1).throughput for _ in range(ROUNDS))
+        return ready, rate, (own_time(process.pid) - taken) / (time.monotonic() - began)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -60,11 +70,11 @@ def main(work: Path) -> None:
     runner += ["--log", str(work / "log"), "--draft", f"{engine.models}/draft", "--num-speculative-tokens", "2", target]
     commands = {"bare vllm serve": [*bare, *arguments], "patchkit-serve": [*runner, "--", *arguments]}
     once(commands["bare vllm serve"], port)  # what only the first start writes into caches
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
     for _ in range(TIMES):
         for name, command in commands.items():
             found[name].append(once(command, port))
-            print(f"{name}: ready after %.1f s, %.1f tokens/s" % found[name][-1], flush=True)
+            print(f"{name}: ready after %.1f s, %.1f tokens/s, %.4f of a core" % found[name][-1], flush=True)
     for what, place, unit in (("ready", 0, "s"), ("tokens a second", 1, "")):
         medians = {name: statistics.median(pair[place] for pair in pairs) for name, pairs in found.items()}
         base = medians["bare vllm serve"]
