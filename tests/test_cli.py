@@ -166,9 +166,7 @@ def test_usage_errors_exit_with_2(shell, arguments: list[str], words: str) -> No
 def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
-    assert [line.split()[0] for line in out[out.index("Commands:") :].splitlines()[1:]] == sorted(
-        [*VERBS, "explain", "preflight"]
-    )
+    assert [line.split()[0] for line in out[out.index("Commands:") :].splitlines()[1:]] == list(cli.VERBS[:-1])
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,8 @@ from patchkit.cli import run
 from tests.trees import Tree
 
 PACKAGE = Path(__file__).parent.parent / "patchkit"
+PACKAGES = ("patchkit", "patchkit.gates", "patchkit.runner", "patchkit.verbs")
+VERBS = tuple(f"verbs.{path.stem}" for path in (PACKAGE / "verbs").glob("[a-z]*.py"))
 LAYERS = (
     ("errors",),
     ("paths", "probe", "proof", "syntax"),
@@ -45,7 +47,8 @@ LAYERS = (
     ("runner.comparison", "runner.launch"),
     ("runner.picture", "runner.serve"),
     ("runner.bench",),
-    ("boundary",),
+    ("boundary", "options"),
+    VERBS,
     ("cli", "serve_cli"),
     ("__main__",),
 )
@@ -55,7 +58,12 @@ def imports(module: str) -> set[str]:
     """Return the modules of patchkit that a module imports, wherever in its code."""
     found = set()
     for node in ast.walk(ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in ("patchkit", "patchkit.gates", "patchkit.runner"):
+        if isinstance(node, ast.ImportFrom) and node.module in (
+            "patchkit",
+            "patchkit.gates",
+            "patchkit.runner",
+            "patchkit.verbs",
+        ):
             found.update(f"{node.module}.{name.name}".removeprefix("patchkit.") for name in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("patchkit."):
             found.add(str(node.module).removeprefix("patchkit."))
@@ -80,7 +88,8 @@ def test_imports_go_downwards(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "owner"), [("rich", {"screen"}), ("click", {"boundary", "cli", "serve_cli"}), ("filelock", {"lock"})]
+    ("library", "owner"),
+    [("rich", {"screen"}), ("click", {"boundary", "cli", "options", "serve_cli", *VERBS}), ("filelock", {"lock"})],
 )
 def test_library_has_one_owner(library: str, owner: set[str]) -> None:
     def uses(path: Path) -> bool:

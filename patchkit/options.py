@@ -1,0 +1,99 @@
+"""The options that the verbs share, and what they have in common: the subject, the report, the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog
+from patchkit.environment import Environment, find_environment
+from patchkit.errors import PatchkitError, UnknownName
+from patchkit.findings import from_error
+from patchkit.render import Renderer
+from patchkit.report import Report
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class Options:
+    """The options that every verb shares."""
+
+    python: str | None = None
+    site: Path | None = None
+    root: Path | None = None
+    catalog: Path | None = None
+    as_json: bool = False
+
+
+def _store(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    options = ctx.ensure_object(Options)
+    if value is not None and param.name is not None:
+        setattr(options, param.name, value)
+
+
+def shared(command: Command) -> Command:
+    """Add the shared options; they may stand before the verb or after it."""
+    folder = click.Path(path_type=Path, readable=False)  # os.access is no answer; reading is
+    declarations: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+        (("--python",), {"metavar": "EXE", "help": "The target's interpreter (default: the active environment's)."}),
+        (("--site",), {"type": folder, "metavar": "DIR", "help": "A site-packages folder."}),
+        (("--root",), {"type": folder, "metavar": "DIR", "help": "Root folder of a mounted image; it is only read."}),
+        (("--catalog",), {"type": folder, "metavar": "DIR", "help": "Folder with targets.toml and patches/."}),
+        (("--json", "as_json"), {"flag_value": True, "default": None, "help": "Print one JSON object."}),
+    )
+    for names, attributes in reversed(declarations):
+        command = click.option(*names, expose_value=False, callback=_store, **attributes)(command)
+    return command
+
+
+names_argument = click.argument("names", nargs=-1, metavar="[PATCH|SET]...")
+allow_unlisted_option = click.option(
+    "--allow-unlisted", is_flag=True, help="Go on with a release whose digests targets.toml does not list."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
+exit_code_option = click.option("--exit-code", is_flag=True, help="Exit with 1 instead of 0 when there is a finding.")
+
+
+def run_verb(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report:
+    """Run a verb and show its report, or the error that stopped it."""
+    renderer = Renderer(sys.stdout, sys.stderr, as_json=options.as_json)
+    try:
+        report = action(load_catalog(options.catalog or bundled_catalog()))
+    except UnknownName as error:
+        raise click.UsageError(f"{error.message}; {error.hint}") from error
+    except PatchkitError as error:
+        report = Report(verb, False, findings=(from_error(error),))
+    try:
+        renderer.report(report, show_diff=show_diff)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone; the exit code still tells what was found. Python must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return report
+
+
+def code_of(report: Report, *, findings_count: bool = True) -> int:
+    """Return the exit code; a verb that could not go on counts even where findings do not."""
+    return report.exit_code if findings_count or report.environment is None else 0
+
+
+def subject(options: Options, catalog: Catalog, names: tuple[str, ...]) -> tuple[Catalog, Environment, Selection]:
+    """Return what a verb is about: the catalog, the environment and the patches."""
+    selection = catalog.select(names)
+    return catalog, environment_of(options, catalog), selection
+
+
+def environment_of(options: Options, catalog: Catalog) -> Environment:
+    """Return the environment that the options name."""
+    given = [f"--{name}" for name in ("python", "site", "root") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other; give one of them")
+    packages = [target.package for target in catalog.targets.targets.values()]
+    return find_environment(options.python, options.site, options.root, packages)

@@ -1,0 +1,36 @@
+"""``patchkit diff``: what apply would write."""
+
+from __future__ import annotations
+
+import click
+
+from patchkit import actions
+from patchkit.catalog import Catalog
+from patchkit.options import (
+    Options,
+    allow_unlisted_option,
+    code_of,
+    exit_code_option,
+    names_argument,
+    run_verb,
+    shared,
+    subject,
+)
+from patchkit.report import Report
+
+
+@click.command("diff")
+@names_argument
+@exit_code_option
+@allow_unlisted_option
+@click.option("--stat", is_flag=True, help="Show only which files change, and by how much.")
+@shared
+@click.pass_obj
+def command(options: Options, names: tuple[str, ...], exit_code: bool, allow_unlisted: bool, stat: bool) -> int:
+    """Show what apply would write, as one unified diff."""
+
+    def action(catalog: Catalog) -> Report:
+        return actions.diff(*subject(options, catalog, names), allow_unlisted=allow_unlisted)
+
+    report = run_verb(options, "diff", action, show_diff=not stat)
+    return 1 if exit_code and report.changes else code_of(report, findings_count=exit_code)

@@ -1,0 +1,40 @@
+"""``patchkit explain``: what a log says."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import BinaryIO
+
+import click
+
+from patchkit import diagnosis
+from patchkit.catalog import Catalog
+from patchkit.errors import LogUnreadable
+from patchkit.options import Options, code_of, environment_of, run_verb, shared
+from patchkit.report import Report
+
+
+@click.command("explain")
+@click.argument("log", metavar="LOG|-")
+@shared
+@click.pass_obj
+def command(options: Options, log: str) -> int:
+    """Recognise known errors in a server's log or a traceback, and say what cures them."""
+
+    def action(catalog: Catalog) -> Report:
+        with _open_log(log) as file:
+            return diagnosis.explain(catalog, lambda: environment_of(options, catalog), file)
+
+    return code_of(run_verb(options, "explain", action))
+
+
+def _open_log(name: str) -> AbstractContextManager[BinaryIO]:
+    """Open a log, or the input for ``-``, which is left open."""
+    if name == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(name, "rb")
+    except (OSError, ValueError) as error:
+        hint = "name a file, or - for the input"
+        raise LogUnreadable(f"{name} cannot be read: {getattr(error, 'strerror', error)}", hint) from error
