@@ -11,7 +11,7 @@ from patchkit.gates.gate import FAIL, PASS, UNKNOWN, Gate, Subject
 from patchkit.gates.model_runner import model_runner
 from patchkit.gates.module import Class, Evidence, Module
 from patchkit.gates.structure import Structure
-from patchkit.gates.syntax import Function, bound, dotted, strings, walk
+from patchkit.gates.syntax import Function, bound, dotted, statements, strings, walk
 
 _WHEN = "target-loaded"
 _PROPOSERS = ("vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.spec_decode.eagle")
@@ -39,7 +39,7 @@ def find_chain(subject: Subject) -> Chain | None:
     for module in filter(None, map(subject.code.module, _PROPOSERS)):
         for cls in module.classes.values():
             for method in (node for node in cls.node.body if isinstance(node, Function)):
-                for node in walk(method):
+                for node in statements(method):
                     if isinstance(node, ast.If) and _names(node.test) is not None and _value(node.body) is not None:
                         return Chain(module, node, method)
     return None
@@ -61,8 +61,9 @@ def judge(subject: Subject) -> Gate:
     if not any(map(subject.code.module, _PROPOSERS)):
         return Gate("image-token", UNKNOWN, "vLLM's proposer is not where it is looked for", _WHEN)
     chain = find_chain(subject)
-    strange = next(filter(None, map(_mention, filter(None, map(subject.code.module, _PROPOSERS)))), None)
-    if chain is None and strange is not None:
+    modules = filter(None, map(subject.code.module, _PROPOSERS)) if chain is None else ()
+    strange = next(filter(None, map(_mention, modules)), None)
+    if strange is not None:
         message = "the proposer asks in a way that is not known here"
         return Gate("image-token", UNKNOWN, message, _WHEN, (strange,))
     if chain is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from patchkit.gates.syntax import Function, dotted, top_level, walk
+from patchkit.gates.syntax import Function, dotted, statements, top_level, walk
 
 SHOWN = 200
 """How much of a line is shown, in characters."""
@@ -58,9 +58,12 @@ class Module:
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str | None]]:
-        """Return what is imported anywhere: name → (module, name in it or None for the module itself)."""
+        """Return what is imported anywhere: name → (module, name in it or None for the module itself).
+
+        What a function imports for itself does not hide what the module imports under the same name.
+        """
         found: dict[str, tuple[str, str | None]] = {}
-        for node in ast.walk(self.tree):
+        for node in (*statements(self.tree), *top_level(self.tree.body)):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     found[alias.asname or alias.name.split(".")[0]] = (

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 
 
 def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -30,6 +31,17 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         found = waiting.pop()
         yield found
         waiting += list(ast.iter_child_nodes(found))[::-1]
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements below a node in the order of the source, with nothing of their expressions."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, ast.stmt):
+            yield found
+        inner = [part for name in _BLOCKS for part in getattr(found, name, ())]
+        waiting += inner[::-1]
 
 
 def bound(node: ast.AST, name: str) -> Iterator[ast.expr]:

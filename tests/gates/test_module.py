@@ -217,3 +217,12 @@ def test_attribute_that_no_method_binds() -> None:
 @pytest.mark.parametrize(("name", "has"), [("first", True), ("other", True), ("far", True), ("no", False)])
 def test_instance_has_what_body_or_method_binds(name: str, has: bool) -> None:
     assert lineage().has(name) is has
+
+
+def test_import_of_a_function_does_not_hide_the_module_s_own() -> None:
+    module = parse("""
+        from a import C
+        def f():
+            from b import C, D
+        """)
+    assert module.imports == {"C": ("a", "C"), "D": ("b", "D")}

@@ -4,7 +4,18 @@ import ast
 
 import pytest
 
-from patchkit.gates.syntax import bound, constant, dotted, leaf, returned, split_lines, strings, top_level, walk
+from patchkit.gates.syntax import (
+    bound,
+    constant,
+    dotted,
+    leaf,
+    returned,
+    split_lines,
+    statements,
+    strings,
+    top_level,
+    walk,
+)
 
 
 def expression(text: str) -> ast.expr:
@@ -51,6 +62,29 @@ def test_nodes_come_in_the_order_of_the_source() -> None:
 def test_walk_goes_as_deep_as_the_parser() -> None:
     tree = expression("a" + ".b" * 900)
     assert sum(isinstance(node, ast.Attribute) for node in walk(tree)) == 899
+
+
+def test_statements_at_any_depth_in_the_order_of_the_source() -> None:
+    source = """
+class A:
+    def f():
+        a1
+        if x: a2
+        elif y: a3
+        else: a4
+        try: a5
+        except E: a6
+        else: a7
+        finally: a8
+        with x: a9
+        match x:
+            case 1: b1
+        for x in y: b2
+        else: b3
+b4
+"""
+    found = [node.value for node in statements(ast.parse(source)) if isinstance(node, ast.Expr)]
+    assert unparsed(found) == [*(f"a{number}" for number in range(1, 10)), "b1", "b2", "b3", "b4"]
 
 
 def test_values_of_a_local_name() -> None:
