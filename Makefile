@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-engine lint types unit bench bench-preflight bench-serve demo wheel clean
+.PHONY: test torture test-engine lint types unit bench bench-preflight bench-serve demo wheel clean
 
 test: lint types unit
 
@@ -33,6 +33,10 @@ bench-preflight: $(STAMP)
 
 bench-serve: $(STAMP)
 	$(BIN)/python -m tests.engine.bench_serve
+
+# Kills and errors at every system call, and crowds; wants strace, and takes an hour.
+torture: $(STAMP)
+	$(BIN)/python -m tests.torture
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -209,3 +209,16 @@ def list_digests(catalog: Path, site: Path, versions: Mapping[str, str]) -> None
         releases[target, version] = listings
     text = (catalog / "targets.toml").read_text() + to_toml(replace(loaded.targets, releases=releases))
     (catalog / "targets.toml").write_text(text)
+
+
+def make_tree(folder: Path) -> Tree:
+    """Make two pristine, listed distributions: the engine, by engine-cpu beside an alias, and the worker."""
+    site = folder / "lib" / "python3.11" / "site-packages"
+    site.mkdir(parents=True)
+    engine = {"engine/__init__.py": "", "engine/core.py": ENGINE}
+    install(site, "engine-cpu", "1.5", engine)
+    install(site, "engine", "1.5", {"engine_alias/__init__.py": ""})
+    install(site, "worker", "1.5", {"worker/__init__.py": "", "worker/capture.py": WORKER})
+    catalog = write_catalog(folder / "catalog", {"engine_models": {}, "worker_unwrap": WORKER_PATCH})
+    list_digests(catalog, site, {"engine": "1.5", "worker": "1.5"})
+    return Tree(site, catalog, site / "engine/core.py", site / "worker/capture.py")
