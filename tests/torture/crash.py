@@ -15,7 +15,7 @@ from tests.torture.calls import Call, Outcome, calls_below, run_with
 from tests.trees import Tree, snapshot
 
 KILL = "signal=SIGKILL"
-ERRORS = ("ENOSPC", "EACCES", "EIO", "EROFS", "EINTR", "ENOENT")
+ERRORS = ("ENOSPC", "EACCES", "EIO", "EROFS", "EINTR")
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
