@@ -33,6 +33,13 @@ def list_patches(catalog: Catalog) -> Report:
     return Report("list", True, headers=tuple(catalog.headers.values()))
 
 
+def show_catalog(catalog: Catalog) -> Report:
+    """Return the catalog as a page."""
+    from patchkit.page import to_markdown
+
+    return Report("list", True, page=to_markdown(catalog))
+
+
 def status(catalog: Catalog, environment: Environment, selection: Selection) -> Report:
     """Return the state of each patch; reads only."""
     return _inspect("status", catalog, environment, selection)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from patchkit.blanks import find_blanks
 from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
 from patchkit.header import Header, read_header
 from patchkit.patch import Patch
@@ -106,8 +107,14 @@ def _check(header: Header, targets: Targets) -> None:
 def load_patch(header: Header) -> Patch:
     """Run a patch file and return its patch with the rewrites.
 
-    The very bytes that the header was read from are run, and no bytecode is written beside them.
+    The very bytes that the header was read from are run, and no bytecode is written beside them. A patch that is not
+    filled in yet is refused here, not with its header: the others of its catalog stay of use.
     """
+    blanks = find_blanks(header.source)
+    if blanks:
+        hint = f"fill it in, then run its test: pytest tests/patches/test_{header.id}.py"
+        words = "; ".join(f"line {line}: {words}" for line, words in blanks)
+        raise PatchInvalid(f"{header.place} is not filled in yet: {words}", hint)
     module = ModuleType(header.id)
     module.__file__ = str(header.place)
     try:

@@ -11,7 +11,7 @@ import click
 from patchkit import boundary
 from patchkit.options import shared
 
-VERBS = ("list", "status", "diff", "apply", "revert", "check", "explain", "preflight", "digests")
+VERBS = ("list", "status", "diff", "apply", "revert", "check", "explain", "preflight", "new", "digests")
 """In the order of the help; each is a module of ``patchkit.verbs`` with a ``command``."""
 
 

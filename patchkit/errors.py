@@ -37,6 +37,12 @@ class CatalogMissing(ConfigError):
     code: ClassVar[str] = "catalog-missing"
 
 
+class AlreadyThere(ConfigError):
+    """Refuse to write a file of a new patch over one that is there."""
+
+    code: ClassVar[str] = "already-there"
+
+
 class UnknownName(ConfigError):
     """Refuse a name that is neither a patch nor a set of the catalog."""
 
@@ -83,6 +89,12 @@ class SourceUnreadable(TargetError):
     """Refuse a file that is there but cannot be read as a regular file."""
 
     code: ClassVar[str] = "file-unreadable"
+
+
+class FileMissing(TargetError):
+    """Refuse a file to patch that is not there."""
+
+    code: ClassVar[str] = "missing-file"
 
 
 class RecordMissing(TargetError):

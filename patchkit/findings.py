@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from patchkit.errors import PatchkitError
 
 CODES = {
+    "already-there": "a file that would be written is there already; it is left alone",
     "anchor-ambiguous": "the code to rewrite is there more than once",
     "anchor-not-found": "the code to rewrite is not there",
     "catalog-invalid": "targets.toml or the catalog contradicts itself or cannot be read",

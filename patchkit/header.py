@@ -54,6 +54,11 @@ def read_header(place: Path) -> Header:
         source = place.read_bytes()
     except OSError as error:
         raise PatchInvalid(f"{place} cannot be read: {error.strerror}", "mend the catalog") from error
+    return parse_header(source, place)
+
+
+def parse_header(source: bytes, place: Path) -> Header:
+    """Read and check the head of a patch file from its bytes."""
     try:
         tree = parse_quietly(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

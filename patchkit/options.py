@@ -62,10 +62,19 @@ exit_code_option = click.option("--exit-code", is_flag=True, help="Exit with 1 i
 
 
 def run_verb(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report:
+    """Run a verb on the catalog and show its report, or the error that stopped it."""
+
+    def run() -> Report:
+        return action(load_catalog(options.catalog or bundled_catalog()))
+
+    return show_report(options, verb, run, show_diff=show_diff)
+
+
+def show_report(options: Options, verb: str, action: Callable[[], Report], *, show_diff: bool = False) -> Report:
     """Run a verb and show its report, or the error that stopped it."""
     renderer = Renderer(sys.stdout, sys.stderr, as_json=options.as_json)
     try:
-        report = action(load_catalog(options.catalog or bundled_catalog()))
+        report = action()
     except UnknownName as error:
         raise click.UsageError(f"{error.message}; {error.hint}") from error
     except PatchkitError as error:

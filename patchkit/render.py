@@ -53,14 +53,7 @@ class Renderer:
         if self._as_json:
             self._out.write(json.dumps(to_json(report), indent=2) + "\n")
             return
-        if report.verb == "list":
-            self._list(report)
-        elif report.patches and report.verb in ("status", "check"):
-            self._states(report)
-        elif report.verb == "explain":
-            self._symptoms(report)
-        elif report.verdict is not None:
-            self._verdict(report, report.verdict)
+        self._body(report)
         if show_diff:
             self._diff(report.changes)
         elif report.changes:
@@ -71,6 +64,22 @@ class Renderer:
             self._err.write(f"{summary}\n" if summary else "")
         elif summary:
             self._screen.line(summary, "bold green" if report.ok else "bold red")
+
+    def _body(self, report: Report) -> None:
+        """Write what is particular to a verb."""
+        if report.page:
+            self._out.write(report.page)
+        elif report.verb == "list":
+            self._list(report)
+        elif report.patches and report.verb in ("status", "check"):
+            self._states(report)
+        elif report.verb == "explain":
+            self._symptoms(report)
+        elif report.verdict is not None:
+            self._verdict(report, report.verdict)
+        for file in report.created:
+            rest = f"{file.blanks} places to fill in" if file.blanks else "a new catalog"
+            self._screen.line(f"{file.path}: {rest}")
 
     def _findings(self, report: Report) -> None:
         for finding in _distinct(report.findings):
@@ -213,6 +222,8 @@ def _summary(report: Report) -> str:
         known = len(report.symptoms) or "no"
         lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
         return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
+    if report.created:
+        return f"new: {len(report.created)} files written; fill them in, then run pytest {report.created[1].path}"
     count = len(_distinct(report.findings))
     in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
     others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)

@@ -32,6 +32,16 @@ class TargetReport:
 
 
 @dataclass(frozen=True)
+class Created:
+    """One file of a new patch."""
+
+    path: str
+    """Below the catalog's folder."""
+    blanks: int
+    """How many places its author has to fill in."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What a verb found and did."""
 
@@ -50,6 +60,10 @@ class Report:
     """The known errors of a log, for ``explain``; ``patches`` then has the state of each patch that cures one."""
     lines: int = 0
     """How many lines were looked at, for ``explain``."""
+    created: tuple[Created, ...] = ()
+    """The files that were written, for ``new``."""
+    page: str = ""
+    """The catalog as Markdown, for ``list --markdown``."""
     verdict: Verdict | None = None
     """What vLLM's gates will say, for ``preflight``; ``patches`` then has the state of each patch that opens one."""
 
@@ -76,6 +90,8 @@ def to_json(report: Report) -> dict[str, object]:
     explained: dict[str, object] = {}
     if report.verb == "explain":
         explained = {"lines": report.lines, "symptoms": [asdict(symptom) for symptom in report.symptoms]}
+    if report.verb == "new":
+        explained = {"created": [asdict(file) for file in report.created]}
     if report.verdict is not None:
         explained = _verdict(report.verdict)
     return {

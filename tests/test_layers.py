@@ -16,12 +16,13 @@ PACKAGE = Path(__file__).parent.parent / "patchkit"
 PACKAGES = ("patchkit", "patchkit.gates", "patchkit.runner", "patchkit.verbs")
 VERBS = tuple(f"verbs.{path.stem}" for path in (PACKAGE / "verbs").glob("[a-z]*.py"))
 LAYERS = (
-    ("errors",),
+    ("blanks", "errors"),
     ("paths", "probe", "proof", "syntax"),
     ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
-    ("edits", "header", "environment", "journal"),
+    ("edits", "template", "header", "environment", "journal"),
     ("arguments", "installation", "catalog"),
-    ("rewrite", "symptoms"),
+    ("page", "rewrite", "symptoms"),
+    ("testing",),
     ("gates.syntax",),
     ("gates.module",),
     ("gates.code", "gates.mistral"),
@@ -39,7 +40,7 @@ LAYERS = (
     ("plan",),
     ("lock", "replacement", "inspection", "report"),
     ("transaction",),
-    ("actions", "diagnosis", "screen"),
+    ("actions", "authoring", "diagnosis", "screen"),
     ("gates.view",),
     ("render",),
     ("runner.gpus", "runner.keeper", "runner.log", "runner.metrics"),

@@ -13,22 +13,12 @@ from pathlib import Path
 from packaging.version import Version
 
 from patchkit.catalog import Catalog, load_catalog
+from patchkit.page import becomes, span
 
 ROOT = Path(__file__).parent.parent.parent
 BEGIN, END = "<!-- releases -->\n", "<!-- /releases -->\n"
 
 Row = tuple[str, ...]
-
-
-def becomes(catalog: Catalog, target: str, version: str, patch_id: str) -> str:
-    """Return what becomes of one patch in one listed release of its target; nothing where it is for another release."""
-    header = catalog.headers[patch_id]
-    if not header.specifier.contains(version, prereleases=True):
-        is_fixed = header.fixed_in is not None and Version(version) >= header.fixed_in
-        return "upstream" if is_fixed else ""
-    listings = [catalog.targets.releases[target, version][path] for path in header.files]
-    is_there = all(listing.patched[frozenset({patch_id})] == listing.pristine for listing in listings)
-    return "upstream" if is_there else "apply"
 
 
 def row(catalog: Catalog, patch_id: str) -> Row:
@@ -42,12 +32,6 @@ def row(catalog: Catalog, patch_id: str) -> Row:
             runs[word] = span([*run])
     needs = ", ".join(f"{name} {specifier}" for name, specifier in patch.requires.items()) or "–"
     return f"`{patch_id}`", patch.target, runs["apply"], runs["upstream"], needs
-
-
-def span(versions: Sequence[str]) -> str:
-    """Return a run of versions in words."""
-    first, last = versions[0], versions[-1]
-    return first if first == last else f"{first} to {last}"
 
 
 def to_markdown(catalog: Catalog) -> str:

