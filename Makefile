@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test torture test-engine lint types unit bench bench-preflight bench-serve demo wheel clean
+.PHONY: test torture test-engine lint types unit bench bench-preflight bench-serve demo wheel docs man clean
 
 test: lint types unit
 
@@ -41,10 +41,19 @@ torture: $(STAMP)
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
+# Both are made from the README, the patches and the commands themselves; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
+
+man: $(STAMP)
+	$(BIN)/python -m sphinx -E -W --keep-going -q -b man docs build/man
+	@echo build/man/patchkit.1 build/man/patchkit-serve.1
+
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) --upgrade pip
-	$(BIN)/python $(PIP) --editable '.[serve]' --group dev
+	$(BIN)/python $(PIP) --editable '.[serve]' --group dev --group docs
 	touch $@
 
 # The installed wheel of patchkit patches the real packages, which are fetched without what they depend on.
@@ -57,4 +66,4 @@ demo:
 		! $(DEMO)/bin/patchkit --python $(DEMO)/bin/python check
 
 clean:
-	rm -rf $(VENV) $(DEMO) dist .coverage .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(DEMO) build dist .coverage .pytest_cache .mypy_cache .ruff_cache
