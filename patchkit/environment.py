@@ -13,6 +13,7 @@ from typing import Any
 
 from patchkit import probe
 from patchkit.errors import EnvironmentInvalid
+from patchkit.journal import FOLDER
 
 _TIMEOUT = 60
 _SITE_NAMES = ("site-packages", "dist-packages")
@@ -100,10 +101,14 @@ def _from_answer(answer: Mapping[str, Any]) -> Environment:
 
 
 def _folders(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the folders that hold distributions, each real folder once (lib64 is often a link to lib)."""
+    """Return the folders that hold distributions, each real folder once (lib64 is often a link to lib).
+
+    One whose last distribution was uninstalled while it was patched still holds a journal.
+    """
     seen: dict[str, Path] = {}
     for path in paths:
-        if any(name.endswith((".dist-info", ".egg-info")) for name in _names(path)):
+        holds_distribution = any(name.endswith((".dist-info", ".egg-info")) for name in _names(path))
+        if holds_distribution or os.path.isfile(path / FOLDER / "journal.json"):
             seen.setdefault(os.path.realpath(path), Path(os.path.abspath(path)))
     return tuple(seen.values())
 

@@ -109,6 +109,11 @@ def _owner(target: Target, candidates: list[_Candidate], wanted: Collection[str]
         raise _why_unowned(target, candidates)
     candidate, rows = owners[0]
     for other, other_rows in owners[1:]:
+        if other.name == candidate.name:
+            raise TargetError(
+                f"{candidate.place.name} and {other.place.name} are both in {candidate.site}, and one release is there",
+                "pip install --target leaves the old one behind: remove the folder of the release that is gone",
+            )
         if other_rows != rows:
             raise TargetError(
                 f"{candidate.place.name} and {other.place.name} both list the files of {target.package}, "

@@ -159,6 +159,8 @@ class Transaction:
     def _drop_bytecode(self, *spellings: Path) -> None:
         for bytecode in find_bytecode(spellings, self._pycache_prefix):
             bytecode.unlink(missing_ok=True)
+            with suppress(OSError):  # other modules have bytecode there, too
+                bytecode.parent.rmdir()
 
     def _write_journal(self, site: Path, journal: Journal) -> None:
         write_whole(site / FOLDER / "journal.json", journal.to_bytes())

@@ -137,6 +137,17 @@ def test_folders_with_distributions_are_there_once(tmp_path: Path, monkeypatch: 
     ]
 
 
+def test_folder_that_only_has_a_journal_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, unused = tmp_path / "left", tmp_path / "unused"
+    (left / ".patchkit").mkdir(parents=True)
+    (unused / ".patchkit").mkdir(parents=True)
+    (left / ".patchkit" / "journal.json").write_text("{}")
+    monkeypatch.setattr(sys, "path", [str(left), str(unused)])
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    assert find_environment(None, None, None, []).sites == (left,)
+
+
 def test_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders(tmp_path, "lib/python3.9/site-packages")
     monkeypatch.chdir(tmp_path)

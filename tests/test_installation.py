@@ -110,6 +110,15 @@ def test_two_owners_that_differ(tmp_path: Path) -> None:
     assert caught.value.hint == "uninstall both and install one of them: pip uninstall engine engine-cpu"
 
 
+def test_metadata_of_two_releases(tmp_path: Path) -> None:
+    for version in ("1.5", "1.6"):
+        install(tmp_path, "engine", version, FILES)
+    words = r"engine-1\.5\.dist-info and engine-1\.6\.dist-info are both in .*, and one release is there"
+    with pytest.raises(TargetError, match=words) as caught:
+        find_installation(TARGET, environment(tmp_path), {PATH})
+    assert caught.value.hint.endswith("remove the folder of the release that is gone")
+
+
 def test_owner_of_nothing(tmp_path: Path) -> None:
     install(tmp_path, "engine", "1.5", {"engine_alias.py": ""})
     with pytest.raises(
