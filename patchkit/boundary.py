@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from patchkit.completion import variable
 from patchkit.errors import PatchkitError, UnknownName
 from patchkit.findings import from_error
 from patchkit.render import Renderer
@@ -25,7 +26,7 @@ def run(command: click.Command, name: str, arguments: Sequence[str] | None = Non
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # no name of a file stops a report
     try:
-        code = command.main(arguments, prog_name=name, standalone_mode=False)
+        code = command.main(arguments, prog_name=name, complete_var=variable(name.split()[0]), standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -11,8 +11,16 @@ import click
 from patchkit import boundary
 from patchkit.options import shared
 
-VERBS = ("list", "status", "diff", "apply", "revert", "check", "explain", "preflight", "new", "digests")
-"""In the order of the help; each is a module of ``patchkit.verbs`` with a ``command``."""
+GROUPS = {
+    "Look": ("list", "status", "diff"),
+    "Change": ("apply", "revert"),
+    "Gate": ("check", "preflight"),
+    "Diagnose": ("explain",),
+    "For catalog authors": ("new", "digests"),
+    "For the shell": ("completion",),
+}
+"""The verbs as the help shows them; each is a module of ``patchkit.verbs`` with a ``command``."""
+VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
 
 class _Verbs(click.Group):
@@ -27,14 +35,24 @@ class _Verbs(click.Group):
         command: click.Command = importlib.import_module(f"patchkit.verbs.{cmd_name}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs by what they are for, each with its first line whole."""
+        for title, verbs in GROUPS.items():
+            commands = {verb: self.get_command(ctx, verb) for verb in verbs}
+            with formatter.section(title):
+                formatter.write_dl([(verb, found.get_short_help_str()) for verb, found in commands.items() if found])
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @shared
 @click.version_option(package_name="patchkit", prog_name="patchkit")
 def cli() -> None:
     """Patch the installed source of vLLM and speculators, and prove it.
 
-    Names are patches or sets of the catalog; without names the default sets are meant.
+    PATCH and SET are names of the catalog; without names the default sets are meant. The options may stand before the
+    verb or after it. `patchkit VERB --help` has examples.
+
+    Exit codes: 0 as asked, 1 a finding or a refusal, 2 wrong usage, 3 a defect of patchkit, 130 interrupted.
     """
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from patchkit import completion
 from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog
 from patchkit.environment import Environment, find_environment
 from patchkit.errors import PatchkitError, UnknownName
@@ -40,12 +41,14 @@ def _store(ctx: click.Context, param: click.Parameter, value: object) -> None:
 
 def shared(command: Command) -> Command:
     """Add the shared options; they may stand before the verb or after it."""
-    folder = click.Path(path_type=Path, readable=False)  # os.access is no answer; reading is
+    place = click.Path(path_type=Path, readable=False)  # os.access is no answer; reading is
+    folder = {"type": place, "metavar": "DIR", "shell_complete": completion.folders}
+    exe = {"metavar": "EXE", "shell_complete": completion.files}
     declarations: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-        (("--python",), {"metavar": "EXE", "help": "The target's interpreter (default: the active environment's)."}),
-        (("--site",), {"type": folder, "metavar": "DIR", "help": "A site-packages folder."}),
-        (("--root",), {"type": folder, "metavar": "DIR", "help": "Root folder of a mounted image; it is only read."}),
-        (("--catalog",), {"type": folder, "metavar": "DIR", "help": "Folder with targets.toml and patches/."}),
+        (("--python",), {**exe, "help": "The target's interpreter (default: the active environment's)."}),
+        (("--site",), {**folder, "help": "A site-packages folder."}),
+        (("--root",), {**folder, "help": "Root folder of a mounted image; it is only read."}),
+        (("--catalog",), {**folder, "help": "Folder with targets.toml and patches/."}),
         (("--json", "as_json"), {"flag_value": True, "default": None, "help": "Print one JSON object."}),
     )
     for names, attributes in reversed(declarations):
@@ -53,7 +56,7 @@ def shared(command: Command) -> Command:
     return command
 
 
-names_argument = click.argument("names", nargs=-1, metavar="[PATCH|SET]...")
+names_argument = click.argument("names", nargs=-1, metavar="[PATCH|SET]...", shell_complete=completion.names)
 allow_unlisted_option = click.option(
     "--allow-unlisted", is_flag=True, help="Go on with a release whose digests targets.toml does not list."
 )

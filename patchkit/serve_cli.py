@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
 import os
 import sys
@@ -12,15 +11,19 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from patchkit import boundary
 from patchkit.catalog import bundled_catalog, load_catalog
+from patchkit.completion import files, folders, names, variable
 from patchkit.environment import find_environment
 from patchkit.errors import RunnerUsage
+from patchkit.manual import Verb
 from patchkit.render import Renderer
 from patchkit.runner.bench import Load, compare
 from patchkit.runner.client import PROMPTS
 from patchkit.runner.command import Served
+from patchkit.runner.extra import missing
 from patchkit.runner.launch import Server, Settings
 from patchkit.runner.picture import draw
 from patchkit.runner.serve import Run
@@ -33,28 +36,55 @@ _BY_SIGNAL = (130, 137, 143)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def _complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Offer folders, and the one word that may stand in a model's place."""
+    if incomplete and "bench".startswith(incomplete):
+        return [CompletionItem("bench", help="Compare the same prompts without and with speculation.")]
+    return folders(ctx, param, incomplete)
+
+
 def _options(command: Command) -> Command:
     """Add the options that starting and comparing share."""
     for decorate in (
-        click.argument("arguments", nargs=-1, metavar="[-- VLLM SERVE ARGUMENTS …]"),
-        click.argument("model"),
+        click.argument("arguments", nargs=-1, metavar="[-- VLLM SERVE ARGUMENTS …]", shell_complete=files),
+        click.argument("model", shell_complete=_complete_model),
         click.option("--stop-timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds."),
         click.option(
             "--ready-timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds."
         ),
         click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="File for the server's output."),
         click.option("--num-speculative-tokens", "tokens", type=click.IntRange(min=1), metavar="K", help="Drafted."),
-        click.option("--draft", metavar="DIR", help="EAGLE-3 drafter."),
+        click.option("--draft", metavar="DIR", shell_complete=folders, help="EAGLE-3 drafter."),
         click.option("--gpus", default="all", metavar="all|0,1,…|none", help="GPUs that the server may use."),
-        click.option("--set", "names", multiple=True, help="Set or patch in place.  [default: kimi-k25-serve]"),
-        click.option("--catalog", type=click.Path(path_type=Path), help="Folder with targets.toml and patches/."),
-        click.option("--python", help="Interpreter of the environment that has vLLM."),
+        click.option(
+            "--set",
+            "names",
+            multiple=True,
+            shell_complete=names,
+            help="Set or patch in place.  [default: kimi-k25-serve]",
+        ),
+        click.option(
+            "--catalog",
+            type=click.Path(path_type=Path),
+            shell_complete=folders,
+            help="Folder with targets.toml and patches/.",
+        ),
+        click.option("--python", shell_complete=files, help="Interpreter of the environment that has vLLM."),
     ):
         command = decorate(command)
     return command
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Verb,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    exits=("the server's own: it ended well", "nothing was started, or the server's own"),
+    examples=(
+        ("patchkit-serve Kimi-K2.5 -- --trust-remote-code", "the model alone; after -- vLLM's own arguments"),
+        ("patchkit-serve --draft kimi-k2.5-eagle3 --num-speculative-tokens 3 Kimi-K2.5", "with a drafter"),
+        ("patchkit-serve --gpus 0,1 --set kimi-k25-serve Kimi-K2.5", "on two GPUs, with this set in place"),
+    ),
+)
 @_options
 @click.option("--interval", type=click.FloatRange(min=0.5), default=10.0, show_default=True, help="Seconds.")
 @click.version_option(package_name="patchkit", prog_name="patchkit-serve")
@@ -77,7 +107,15 @@ def serve(interval: float, **given: Any) -> int:
     return code
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Verb,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    exits=("both were measured", "nothing was started, or a server did not answer"),
+    examples=(
+        ("patchkit-serve bench --draft DIR --num-speculative-tokens 3 MODEL", "with prompts that come with it"),
+        ("patchkit-serve bench --draft DIR --num-speculative-tokens 3 --html a.html M", "with a page to show"),
+    ),
+)
 @_options
 @click.option("--prompts", type=click.File("r", encoding="utf-8"), help="File with a prompt a line.")
 @click.option("--output-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Of each answer.")
@@ -121,7 +159,7 @@ def _run(view: _View, *, draft: str | None, tokens: int | None, model: str, **gi
     """Return the run that the options describe."""
     if (draft is None) != (tokens is None):
         raise click.UsageError("--draft and --num-speculative-tokens belong together")
-    _require("httpx", "prometheus_client", "pynvml")
+    _require_extra()
     catalog = load_catalog(given["catalog"] or bundled_catalog())
     selection = catalog.select(given["names"] or ("kimi-k25-serve",))
     packages = [target.package for target in catalog.targets.targets.values()]
@@ -184,11 +222,10 @@ class _View:
             self.say(f"{server.elapsed:.0f} s: {log.stage}")
 
 
-def _require(*packages: str) -> None:
-    """Refuse to go on without what the extra brings."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise RunnerUsage(f"patchkit-serve needs {', '.join(missing)}", "pip install 'patchkit[serve]'")
+def _require_extra() -> None:
+    absent = missing()
+    if absent:
+        raise RunnerUsage(f"patchkit-serve needs {', '.join(absent)}", "pip install 'patchkit[serve]'")
 
 
 def _log_place() -> Path:
@@ -201,7 +238,8 @@ def _log_place() -> Path:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    is_bench = words[:1] == ["bench"]
+    is_asked = variable("patchkit-serve") in os.environ
+    is_bench = (os.environ.get("COMP_WORDS", "").split()[1:] if is_asked else words)[:1] == ["bench"]
     command, name = (bench, "patchkit-serve bench") if is_bench else (serve, "patchkit-serve")
     return boundary.run(command, name, words[is_bench:])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import py_compile
 import runpy
 import subprocess
 import sys
@@ -166,7 +167,8 @@ def test_usage_errors_exit_with_2(shell, arguments: list[str], words: str) -> No
 def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
-    assert [line.split()[0] for line in out[out.index("Commands:") :].splitlines()[1:]] == list(cli.VERBS[:-1])
+    shown = [line.split()[0] for line in out[out.index("Look:") :].splitlines() if line.startswith("  ")]
+    assert shown == list(cli.VERBS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +197,16 @@ def test_patch_named_by_id_must_be_for_what_is_installed(shell, tree: Tree) -> N
     assert shell("check")[0] == 0
     assert shell("check", "worker_unwrap")[0] == 1
     assert shell("check", "engine_models")[0] == 0
+
+
+def test_bytecode_made_while_patched_leaves_no_empty_folder(tree: Tree) -> None:
+    before = set(tree.site.rglob("*"))
+    assert run([*tree.options(), "apply"]) == 0
+    for place in (tree.engine, tree.worker):
+        py_compile.compile(str(place), doraise=True)
+    (tree.worker.parent / "__pycache__" / "other.cpython-311.pyc").write_bytes(b"")
+    assert run([*tree.options(), "revert"]) == 0
+    assert {place.name for place in set(tree.site.rglob("*")) - before} == {"__pycache__", "other.cpython-311.pyc"}
 
 
 def test_unlisted_release_needs_a_word(shell, tree: Tree) -> None:

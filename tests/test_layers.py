@@ -19,7 +19,8 @@ LAYERS = (
     ("blanks", "errors"),
     ("paths", "probe", "proof", "syntax"),
     ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
-    ("edits", "template", "header", "environment", "journal"),
+    ("edits", "template", "header", "journal"),
+    ("environment",),
     ("arguments", "installation", "catalog"),
     ("page", "rewrite", "symptoms"),
     ("testing",),
@@ -43,11 +44,12 @@ LAYERS = (
     ("actions", "authoring", "diagnosis", "screen"),
     ("gates.view",),
     ("render",),
-    ("runner.gpus", "runner.keeper", "runner.log", "runner.metrics"),
+    ("runner.extra", "runner.gpus", "runner.keeper", "runner.log", "runner.metrics"),
     ("runner.client", "runner.command"),
     ("runner.comparison", "runner.launch"),
     ("runner.picture", "runner.serve"),
     ("runner.bench",),
+    ("completion", "manual"),
     ("boundary", "options"),
     VERBS,
     ("cli", "serve_cli"),
@@ -90,7 +92,11 @@ def test_imports_go_downwards(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("library", "owner"),
-    [("rich", {"screen"}), ("click", {"boundary", "cli", "options", "serve_cli", *VERBS}), ("filelock", {"lock"})],
+    [
+        ("rich", {"screen"}),
+        ("click", {"boundary", "cli", "completion", "manual", "options", "serve_cli", *VERBS}),
+        ("filelock", {"lock"}),
+    ],
 )
 def test_library_has_one_owner(library: str, owner: set[str]) -> None:
     def uses(path: Path) -> bool:

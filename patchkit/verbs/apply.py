@@ -6,6 +6,7 @@ import click
 
 from patchkit import actions
 from patchkit.catalog import Catalog
+from patchkit.manual import Verb
 from patchkit.options import (
     Options,
     allow_unlisted_option,
@@ -19,7 +20,16 @@ from patchkit.options import (
 from patchkit.report import Report
 
 
-@click.command("apply")
+@click.command(
+    "apply",
+    cls=Verb,
+    exits=("all selected are applied or upstream", "something refused; nothing was written"),
+    examples=(
+        ("patchkit apply", "the default sets"),
+        ("patchkit apply --dry-run kimi-k25-serve", "show what one set would change"),
+        ("patchkit --python /opt/venv/bin/python apply", "into another environment"),
+    ),
+)
 @names_argument
 @allow_unlisted_option
 @dry_run_option

@@ -6,6 +6,7 @@ import click
 
 from patchkit import actions
 from patchkit.catalog import Catalog
+from patchkit.manual import Verb
 from patchkit.options import (
     Options,
     allow_unlisted_option,
@@ -19,7 +20,16 @@ from patchkit.options import (
 from patchkit.report import Report
 
 
-@click.command("diff")
+@click.command(
+    "diff",
+    cls=Verb,
+    exits=("the plan could be made", "it could not; with --exit-code also: a difference or a finding"),
+    examples=(
+        ("patchkit diff", "what apply would write, patch by patch"),
+        ("patchkit diff --stat", "only which files, and by how much"),
+        ("patchkit diff kimi_k25_image_token > my.diff", "one patch, for git apply -p1"),
+    ),
+)
 @names_argument
 @exit_code_option
 @allow_unlisted_option

@@ -10,17 +10,28 @@ import click
 
 from patchkit import diagnosis
 from patchkit.catalog import Catalog
+from patchkit.completion import files
 from patchkit.errors import LogUnreadable
+from patchkit.manual import Verb
 from patchkit.options import Options, code_of, environment_of, run_verb, shared
 from patchkit.report import Report
 
 
-@click.command("explain")
-@click.argument("log", metavar="LOG|-")
+@click.command(
+    "explain",
+    cls=Verb,
+    exits=("no known error in the log", "known errors, or a log that cannot be read"),
+    examples=(
+        ("patchkit explain server.log", "what a log of any size says"),
+        ("vllm serve MODEL 2>&1 | patchkit explain -", "as the server writes it"),
+        ("patchkit explain --json server.log", "for a program"),
+    ),
+)
+@click.argument("log", metavar="LOG|-", shell_complete=files)
 @shared
 @click.pass_obj
 def command(options: Options, log: str) -> int:
-    """Recognise known errors in a server's log or a traceback, and say what cures them."""
+    """Recognise known errors in a server's log, and say what cures them."""
 
     def action(catalog: Catalog) -> Report:
         with _open_log(log) as file:

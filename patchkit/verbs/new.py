@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from patchkit import authoring
+from patchkit.manual import Verb
 from patchkit.options import Options, code_of, environment_of, shared, show_report
 from patchkit.paths import is_safe
 from patchkit.report import Report
@@ -34,7 +35,14 @@ def _symptom(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return value
 
 
-@click.command("new")
+@click.command(
+    "new",
+    cls=Verb,
+    exits=("the files are written", "something is in the way, and nothing is written"),
+    examples=(
+        ("patchkit new my_patch --target vllm --file vllm/config/speculative.py --in ./catalog", "into a new catalog"),
+    ),
+)
 @click.argument("patch_id", metavar="ID", callback=_id)
 @click.option("--target", required=True, metavar="TARGET", help="What is patched: a target of targets.toml.")
 @click.option("--file", required=True, metavar="PATH", callback=_file, help="The file, below the site folder.")

@@ -9,6 +9,7 @@ import click
 
 from patchkit import diagnosis
 from patchkit.catalog import Catalog
+from patchkit.manual import Verb
 from patchkit.options import Options, code_of, environment_of, run_verb, shared
 from patchkit.report import Report
 
@@ -16,7 +17,16 @@ _model = click.Path(path_type=Path, readable=False)
 _count = click.IntRange(min=1)
 
 
-@click.command("preflight")
+@click.command(
+    "preflight",
+    cls=Verb,
+    exits=("no gate fails", "a gate fails; with --strict also: one is unknown"),
+    examples=(
+        ("patchkit preflight --model Kimi-K2.5", "a model alone"),
+        ("patchkit preflight --model Kimi-K2.5 --draft kimi-k2.5-eagle3 --tp 8", "with a drafter, on 8 GPUs"),
+        ("patchkit preflight --all-models", "which models take EAGLE-3 at all"),
+    ),
+)
 @click.option("--model", metavar="DIR|FILE", type=_model, help="The model's folder, or its config.json.")
 @click.option("--draft", metavar="DIR|FILE", type=_model, help="The drafter's folder, or its config.json.")
 @click.option("--method", type=click.Choice(["eagle3"]), default="eagle3", help="How is speculated: EAGLE-3.")
@@ -28,7 +38,10 @@ _count = click.IntRange(min=1)
 @shared
 @click.pass_obj
 def command(options: Options, /, model: Path | None, draft: Path | None, all_models: bool, **given: Any) -> int:
-    """Say in a second whether a model and a drafter will pass the gates of the installed vLLM."""
+    """Say whether a model and a drafter will pass vLLM's gates.
+
+    It takes a second: source and configurations are read, nothing is loaded.
+    """
     if (model is None) != all_models or (draft is not None and all_models):
         raise click.UsageError("give --model, with --draft for the drafter, or --all-models alone")
 

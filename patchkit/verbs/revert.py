@@ -6,11 +6,21 @@ import click
 
 from patchkit import actions
 from patchkit.catalog import Catalog
+from patchkit.manual import Verb
 from patchkit.options import Options, code_of, dry_run_option, environment_of, names_argument, run_verb, shared
 from patchkit.report import Report
 
 
-@click.command("revert")
+@click.command(
+    "revert",
+    cls=Verb,
+    exits=("none of them is applied", "something refused; nothing was written"),
+    examples=(
+        ("patchkit revert", "everything, to the byte"),
+        ("patchkit revert --dry-run", "show what would change"),
+        ("patchkit revert kimi_k25_image_token", "one patch; the others stay"),
+    ),
+)
 @names_argument
 @dry_run_option
 @shared
