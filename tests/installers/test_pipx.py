@@ -1,6 +1,6 @@
 """patchkit in an environment of pipx, on another environment.
 
-What ``pipx inject`` puts beside it cannot be tried without torch: pipx refuses a package whose dependencies are missing.
+``pipx inject`` cannot be tried without torch: it refuses a package whose dependencies are missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installers.tools import call, pip_tool, strays, wheel
+from tests.installers.tools import call, pip_tool, strays
 
 pytestmark = pytest.mark.wheels
 
