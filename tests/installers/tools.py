@@ -128,7 +128,7 @@ def conda_tool() -> Tool:
         version = f"python={sys.version_info[0]}.{sys.version_info[1]}"
         call(MAMBA or "", "create", "--yes", "--quiet", "--prefix", place, "--channel", "conda-forge", version, "pip")
 
-    reason = "" if MAMBA else "neither micromamba, mamba nor conda is installed, and no package registry has them"
+    reason = "" if MAMBA else "none of micromamba, mamba and conda is on the path; pip, npm and apt do not bring them"
     return Tool("conda", make, inner.install, inner.uninstall, reason)
 
 
