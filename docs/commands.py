@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import click
 
 from patchkit.cli import cli
+from patchkit.manual import Verb
 from patchkit.page import escaped
 from patchkit.serve_cli import bench, serve
 
@@ -24,6 +25,8 @@ def reference_of_patchkit() -> str:
         with click.Context(command, parent=context, info_name=name) as inner:
             own = [param for param in command.get_params(inner) if param.name not in names]
             parts += [f"### {name}", _usage(command, inner), _prose(command), *filter(None, [_options(own)])]
+            assert isinstance(command, Verb)
+            parts += [_exits(command), _examples(command)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -38,6 +41,14 @@ def reference_of_serve() -> str:
     parts += [_usage(bench, inner), _prose(bench), f"It takes the options above, without {without}, and these:"]
     parts.append(_options(param for param in second if param.name not in names))
     return "\n\n".join(parts) + "\n"
+
+
+def _exits(command: Verb) -> str:
+    return "\n".join(f"- exit code {code}: {escaped(meaning)}" for code, meaning in enumerate(command.exits))
+
+
+def _examples(command: Verb) -> str:
+    return "\n\n".join(f"    {line}\n\n{escaped(purpose)}" for line, purpose in command.examples)
 
 
 def _context(command: click.Command, name: str) -> click.Context:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -96,6 +95,8 @@ def _find(target: Target, environment: Environment, file: str) -> Installation |
 
 def _suggest(installation: Installation, file: str) -> str:
     """Return the files of the package that are named alike."""
+    import difflib
+
     package = installation.site / installation.target.package
     known = sorted(str(place.relative_to(installation.site)) for place in package.rglob("*.py"))
     close = [path for path in known if PurePosixPath(path).name == PurePosixPath(file).name][:_CLOSE]

@@ -16,7 +16,6 @@ from patchkit.options import Options, code_of, run_verb, shared
     examples=(
         ("patchkit list", "every patch, what it cures, where it stands upstream"),
         ("patchkit list --catalog ./catalog", "the patches of another catalog"),
-        ("patchkit list --json", "the same for a program"),
         ("patchkit list --markdown > catalog.md", "a page with what becomes of each patch in each release"),
     ),
 )

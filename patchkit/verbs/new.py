@@ -40,7 +40,8 @@ def _symptom(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     cls=Verb,
     exits=("the files are written", "something is in the way, and nothing is written"),
     examples=(
-        ("patchkit new my_patch --target vllm --file vllm/config/speculative.py --in ./catalog", "into a new catalog"),
+        ("patchkit new my_patch --target vllm --file vllm/version.py", "into the catalog of the current folder"),
+        ("patchkit new my_patch --target vllm --file vllm/version.py --in team", "into a new one"),
     ),
 )
 @click.argument("patch_id", metavar="ID", callback=_id)
