@@ -13,7 +13,7 @@ from patchkit.options import shared
 
 GROUPS = {
     "Look": ("list", "status", "diff"),
-    "Change": ("apply", "revert"),
+    "Change": ("apply", "revert", "wheel"),
     "Gate": ("check", "preflight"),
     "Diagnose": ("explain",),
     "For catalog authors": ("new", "digests"),

@@ -109,6 +109,24 @@ class RecordMalformed(TargetError):
     code: ClassVar[str] = "record-malformed"
 
 
+class WheelInvalid(TargetError):
+    """Refuse a wheel that cannot be read, contradicts itself, or holds what patching would break."""
+
+    code: ClassVar[str] = "wheel-invalid"
+
+
+class WheelExists(TargetError):
+    """Refuse to replace another wheel of the same name."""
+
+    code: ClassVar[str] = "wheel-exists"
+
+
+class DownloadFailed(PatchkitError):
+    """Report that pip does not bring a wheel."""
+
+    code: ClassVar[str] = "download-failed"
+
+
 class PatchError(PatchkitError):
     """Refuse a patch, or a patch on this source."""
 
@@ -143,6 +161,12 @@ class RewriteUnsound(PatchError):
     """Refuse a rewrite that failed one of its proofs."""
 
     code: ClassVar[str] = "rewrite-unsound"
+
+
+class PatchedWheel(PatchError):
+    """Refuse to change what came patched in its wheel: other bytes would contradict RECORD."""
+
+    code: ClassVar[str] = "patched-wheel"
 
 
 class JournalCorrupt(PatchkitError):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
-from patchkit.errors import PatchError, PatchkitError, TargetError
+from patchkit.errors import PatchedWheel, PatchError, PatchkitError, TargetError
 from patchkit.installation import Installation, Source, read_source
 from patchkit.journal import Applied, Journal, read_object
 from patchkit.rewrite import Rewriter
@@ -22,7 +22,7 @@ class FileFacts:
     source: Source | None
     """The file; None when it is not there."""
     pristine: str | None
-    """Digest that RECORD gives."""
+    """Digest without patches: RECORD's, or what the marker or the listing of a patched wheel says it was."""
     listing: Listing | None
     """The listed digests of a file with these pristine bytes."""
     carried: PatchSet | None
@@ -31,8 +31,19 @@ class FileFacts:
     """Those of them that today's plan would write differently."""
     entry: Applied | None = None
     """What the journal says, where that still describes the file."""
+    is_shipped: bool = False
+    """Whether the wheel was built with the patches that the file carries: nothing here has the pristine bytes."""
     error: PatchkitError | None = None
     """Why the file cannot be vouched for, when that is more than foreign bytes."""
+
+
+def came_patched(installation: Installation) -> PatchedWheel:
+    """Return the refusal to change a file that came patched in its wheel."""
+    name = f"{installation.distribution} {installation.version}"
+    return PatchedWheel(
+        f"{name} came patched in its wheel, and the pristine bytes are not here",
+        f"bring the upstream wheel back: {installation.replace_by_upstream}",
+    )
 
 
 class Examiner:
@@ -44,8 +55,7 @@ class Examiner:
 
     def examine(self, installation: Installation, path: str, journal: Journal) -> FileFacts:
         """Return the facts of one file."""
-        row = installation.rows.get(path)
-        pristine = row.sha256 if row else None
+        pristine = self._pristine(installation, path)
         bare = FileFacts(path, installation, None, pristine, None, frozenset())
         try:
             source = read_source(installation, path, self._environment.root)
@@ -59,6 +69,14 @@ class Examiner:
         listing = self._catalog.targets.get_listing(installation.target.name, path, pristine)
         bare = replace(bare, source=source, listing=listing)
         return bare if source.sha256 == pristine else self._explain(bare, source, pristine, journal)
+
+    def _pristine(self, installation: Installation, path: str) -> str | None:
+        """Return the digest of a file without patches; RECORD's own may be listed as that of a patched file."""
+        pristine, targets = installation.pristine_of(path), self._catalog.targets
+        if pristine is None or targets.get_listing(installation.target.name, path, pristine):
+            return pristine
+        listing = targets.get_patched_listing(installation.target.name, path, pristine)
+        return listing.pristine if listing else pristine
 
     def pristine_bytes(self, facts: FileFacts) -> bytes | None:
         """Return the bytes that RECORD describes: the file's own, the journal's, or the patched ones taken back."""
@@ -80,6 +98,12 @@ class Examiner:
         if entry is not None and (entry.sha256, entry.pristine) == (source.sha256, pristine):
             outdated = self._outdated(bare, source, entry)
             return replace(bare, carried=frozenset(entry.patches), outdated=outdated, entry=entry)
+        row = bare.installation.rows[bare.path]
+        bare = replace(bare, is_shipped=source.sha256 == row.sha256)
+        shipped = bare.installation.marker.files.get(bare.path)
+        if shipped is not None and bare.is_shipped:
+            outdated = self._outdated(bare, source, shipped)
+            return replace(bare, carried=frozenset(shipped.patches), outdated=outdated)
         for patches, sha256 in bare.listing.patched.items() if bare.listing else ():
             if sha256 == source.sha256 and patches <= set(self._catalog.headers):
                 return replace(bare, carried=patches)

@@ -14,6 +14,7 @@ CODES = {
     "catalog-missing": "there is no catalog, or it holds no patch",
     "conflict": "the patch cannot be applied to this source",
     "digest-unlisted": "targets.toml does not list this file of this release; --allow-unlisted goes on without",
+    "download-failed": "pip does not bring the wheel that was asked for",
     "editable-install": "the target is a checkout, not a wheel",
     "environment-invalid": "the interpreter, site folder or root folder cannot be examined",
     "file-unreadable": "a file is not a regular file, or this user cannot read it",
@@ -33,6 +34,7 @@ CODES = {
     "nothing-applicable": "nothing that was selected applies to this environment",
     "owner-unclear": "no distribution, or more than one, answers for a file",
     "patch-invalid": "a patch file does not say what a patch must say",
+    "patched-wheel": "the files came patched in their wheel, so they are taken back by the upstream wheel only",
     "path-escape": "a path leads out of its root",
     "port-in-use": "the server's port cannot be listened on",
     "pristine-lost": "the pristine bytes are not in the journal and the patch cannot be taken back without them",
@@ -49,6 +51,8 @@ CODES = {
     "unexpected-shape": "the code to rewrite looks different",
     "unknown-name": "a name is neither a patch nor a set",
     "unknown-patch": "a file carries a patch that this catalog does not hold",
+    "wheel-exists": "another wheel of that name is there already",
+    "wheel-invalid": "a wheel cannot be read, contradicts itself, or holds what patching would break",
     "write-failed": "a write failed; the tree is as it was before",
 }
 """Every word for ``findings[].code``, with its meaning. Words are added, never renamed."""

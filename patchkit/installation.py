@@ -6,13 +6,14 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.version import Version
 
 from patchkit.environment import Environment
-from patchkit.errors import EditableInstall, RecordMissing, SourceUnreadable, TargetError
+from patchkit.errors import EditableInstall, RecordMalformed, RecordMissing, SourceUnreadable, TargetError
+from patchkit.marker import NAME, Marker, hold_against, read_marker
 from patchkit.paths import read_regular, resolve_in_root, resolve_within
 from patchkit.record import RecordRow, digest, read_rows
 from patchkit.targets import Target, normalise
@@ -32,11 +33,29 @@ class Installation:
     site: Path
     rows: Mapping[str, RecordRow]
     """RECORD's rows of the files that patches touch, by path."""
+    marker: Marker = field(default_factory=Marker)
+    """What a patched wheel says of its files: RECORD then lists them as patched."""
 
     @property
     def reinstall(self) -> str:
-        """The command that brings the pristine files back."""
-        return f"pip install --force-reinstall --no-deps {self.distribution}=={self.version}"
+        """The command that brings the files back as their wheel shipped them."""
+        return _reinstall(self.distribution, str(self.version))
+
+    @property
+    def replace_by_upstream(self) -> str:
+        """The command that brings the files back as the upstream wheel of a patched one has them."""
+        upstream = self.marker.upstream or str(self.version).partition("+patchkit.")[0].partition(".patchkit.")[0]
+        return _reinstall(self.distribution, upstream)
+
+    def pristine_of(self, path: str) -> str | None:
+        """Return the digest that a file has without patches: RECORD's, or what a patched wheel says it was."""
+        if path in self.marker.files:
+            return self.marker.files[path].pristine
+        return self.rows[path].sha256 if path in self.rows else None
+
+
+def _reinstall(distribution: str, version: str) -> str:
+    return f"pip install --force-reinstall --no-deps {distribution}=={version}"
 
 
 @dataclass(frozen=True)
@@ -102,13 +121,13 @@ def _owner(target: Target, candidates: list[_Candidate], wanted: Collection[str]
     """Return the one candidate whose RECORD has the files; an alias distribution has none of them."""
     owners = []
     for candidate in candidates:
-        rows = _read_record(candidate, wanted)
+        marker, rows = _read_metadata(candidate, wanted)
         if rows:
-            owners.append((candidate, rows))
+            owners.append((candidate, rows, marker))
     if not owners:
         raise _why_unowned(target, candidates)
-    candidate, rows = owners[0]
-    for other, other_rows in owners[1:]:
+    candidate, rows, marker = owners[0]
+    for other, other_rows, _ in owners[1:]:
         if other.name == candidate.name:
             raise TargetError(
                 f"{candidate.place.name} and {other.place.name} are both in {candidate.site}, and one release is there",
@@ -120,7 +139,23 @@ def _owner(target: Target, candidates: list[_Candidate], wanted: Collection[str]
                 "with different digests",
                 f"uninstall both and install one of them: pip uninstall {candidate.name} {other.name}",
             )
-    return Installation(target, candidate.name, _version(candidate), candidate.site, rows)
+    return Installation(target, candidate.name, _version(candidate), candidate.site, rows, marker)
+
+
+def _read_metadata(candidate: _Candidate, wanted: Collection[str]) -> tuple[Marker, dict[str, RecordRow]]:
+    """Return RECORD's rows of the wanted files, and of those that a patched wheel says it has changed."""
+    path = f"{candidate.place.name}/{NAME}"
+    try:
+        data = candidate.read(NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        return Marker(), _read_record(candidate, wanted)
+    except OSError as error:
+        raise RecordMalformed(f"{path} cannot be read: {error.strerror}", "run as a user who can read it") from error
+    marker = read_marker(data, path)
+    rows = _read_record(candidate, {*wanted, *marker.files, path})
+    hold_against(marker, data, path, rows)
+    del rows[path]
+    return marker, rows
 
 
 def _read_record(candidate: _Candidate, wanted: Collection[str]) -> dict[str, RecordRow]:

@@ -107,10 +107,13 @@ def _journal(document: dict[str, object]) -> Journal:
     if document["schema"] != 1:
         raise ValueError(f"its schema is {document['schema']!r}, not 1")
     pending = document["pending"]
-    return Journal(_files(document["files"]), None if pending is None else _pending(pending), _text(document["last"]))
+    return Journal(
+        read_files(document["files"]), None if pending is None else _pending(pending), _text(document["last"])
+    )
 
 
-def _files(table: object) -> dict[str, Applied]:
+def read_files(table: object) -> dict[str, Applied]:
+    """Return the files that a table lists, or say with a ValueError, KeyError or TypeError what is wrong with it."""
     return {_path(path): _applied(row) for path, row in _table(table).items()}
 
 
@@ -130,7 +133,7 @@ def _pending(table: object) -> Pending:
     moves = {_path(path): _move(move) for path, move in _table(row["moves"]).items()}
     if not _IDENTITY.fullmatch(_text(row["id"])):
         raise ValueError(f"{row['id']!r} is not the id of a transaction")
-    return Pending(_text(row["id"]), _text(row["leader"]), moves, _files(row["files"]))
+    return Pending(_text(row["id"]), _text(row["leader"]), moves, read_files(row["files"]))
 
 
 def _move(table: object) -> Move:

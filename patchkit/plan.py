@@ -9,7 +9,7 @@ from pathlib import Path
 from patchkit.catalog import Selection
 from patchkit.diff import prove, unified_diff
 from patchkit.errors import EditableInstall, PatchkitError, RewriteUnsound, TargetError
-from patchkit.facts import FileFacts
+from patchkit.facts import FileFacts, came_patched
 from patchkit.findings import Finding, from_error
 from patchkit.installation import read_link
 from patchkit.record import digest
@@ -164,6 +164,9 @@ def _add(
 ) -> None:
     """Add the change of one file, or the finding that refuses it."""
     if goal == facts.carried and not facts.outdated:
+        return
+    if facts.is_shipped:
+        findings.append(from_error(came_patched(facts.installation), None, facts.path))
         return
     pristine = survey.examiner.pristine_bytes(facts)
     if pristine is None:

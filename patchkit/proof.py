@@ -1,12 +1,14 @@
 """The entry point of ``vllm.general_plugins`` by which every process of vLLM proves that it has the patched files.
 
 Standard library only, and nothing at all unless PATCHKIT_REQUIRE asks for it. Its value is ``journal``, for all that
-patchkit's journal lists, or ``PATH=SHA256,PATH=SHA256,…``, which ``patchkit-serve`` sets. The runner puts a copy of
-this file on the path of a target that has no patchkit, so it imports nothing of patchkit.
+patchkit's journal and the marker of a patched wheel list, or ``PATH=SHA256,PATH=SHA256,…``, which ``patchkit-serve``
+sets. The runner puts a copy of this file on the path of a target that has no patchkit, so it imports nothing of
+patchkit.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.util
 import json
@@ -104,8 +106,17 @@ def _from_text(text: str) -> dict[str, str]:
 
 
 def _from_journal() -> dict[str, str]:
-    """Return the files that the journal beside vLLM lists."""
-    place = os.path.join(os.path.dirname(_folder("vllm/__init__.py")), ".patchkit", "journal.json")
+    """Return the files that the journal beside vLLM lists, and those that came patched in vLLM's own wheel."""
+    site = os.path.dirname(_folder("vllm/__init__.py"))
+    markers = sorted(glob.glob(os.path.join(glob.escape(site), "*.dist-info", "patchkit.json")))
+    journal = os.path.join(site, ".patchkit", "journal.json")
+    found = {}
+    for place in markers + ([journal] if os.path.lexists(journal) or not markers else []):
+        found.update(_listed_in(place))
+    return found
+
+
+def _listed_in(place: str) -> dict[str, str]:
     try:
         with open(place, "rb") as file:
             files = json.load(file)["files"]

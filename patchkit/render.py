@@ -58,6 +58,7 @@ class Renderer:
             self._diff(report.changes)
         elif report.changes:
             self._stat(report)
+            self._record(report)
         self._findings(report)
         summary = _summary(report)
         if show_diff:
@@ -167,6 +168,12 @@ class Renderer:
                     self._screen.line(text, _diff_style(text))
                 self._screen.line("")
 
+    def _record(self, report: Report) -> None:
+        """Write the rows of RECORD that a patched wheel has instead of others."""
+        for line in report.wheel.record_diff.splitlines()[3:] if report.wheel else ():
+            if line.startswith(("+", "-")):
+                self._screen.line(line, _diff_style(line))
+
 
 def _cure(symptom: Symptom, state: PatchState | None) -> str:
     """Return what cures an error, and what is to be done here."""
@@ -231,10 +238,13 @@ def _summary(report: Report) -> str:
     if report.verb == "status" and report.patches:
         return f"status: {in_place} of {len(report.patches)} patches in place{rest}"
     if count:
-        refused = ", nothing was written" if report.verb in ("apply", "revert") and not report.is_written else ""
+        is_writer = report.verb in ("apply", "revert", "wheel")
+        refused = ", nothing was written" if is_writer and not report.is_written else ""
         return f"{report.verb}: {count} finding{'s' if count != 1 else ''}{refused}"
     files = len(report.changes)
     number = f"{files} file{'s' if files != 1 else ''}"
+    if report.verb == "wheel":
+        return _built(report)
     if report.verb == "check":
         return f"check: {in_place} patch{'es' if in_place != 1 else ''} in place{rest}"
     if report.verb in ("apply", "revert") and not files:
@@ -242,3 +252,11 @@ def _summary(report: Report) -> str:
     if report.verb in ("apply", "revert"):
         return f"{report.verb}: {number} {'written' if report.is_written else 'would be written'}"
     return ""
+
+
+def _built(report: Report) -> str:
+    wheel, files = report.wheel, len(report.changes)
+    if wheel is None:
+        return "wheel: nothing to do, the wheel has all of it"
+    already = "" if report.is_written else "; it was there already"
+    return f"wheel: {wheel.path} has {files} patched file{'s' if files != 1 else ''}, SHA-256 {wheel.sha256}{already}"

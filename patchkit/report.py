@@ -42,6 +42,17 @@ class Created:
 
 
 @dataclass(frozen=True)
+class BuiltWheel:
+    """A patched wheel."""
+
+    path: str
+    version: str
+    sha256: str
+    record_diff: str
+    """What differs from the upstream RECORD, as a unified diff."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What a verb found and did."""
 
@@ -66,6 +77,8 @@ class Report:
     """The catalog as Markdown, for ``list --markdown``."""
     verdict: Verdict | None = None
     """What vLLM's gates will say, for ``preflight``; ``patches`` then has the state of each patch that opens one."""
+    wheel: BuiltWheel | None = None
+    """The patched wheel, for ``wheel``; None where there was nothing to patch."""
 
     @property
     def exit_code(self) -> int:
@@ -92,6 +105,8 @@ def to_json(report: Report) -> dict[str, object]:
         explained = {"lines": report.lines, "symptoms": [asdict(symptom) for symptom in report.symptoms]}
     if report.verb == "new":
         explained = {"created": [asdict(file) for file in report.created]}
+    if report.verb == "wheel":
+        explained = _wheel(report.wheel)
     if report.verdict is not None:
         explained = _verdict(report.verdict)
     return {
@@ -109,6 +124,13 @@ def to_json(report: Report) -> dict[str, object]:
         "findings": [asdict(finding) for finding in report.findings],
         **explained,
     }
+
+
+def _wheel(wheel: BuiltWheel | None) -> dict[str, object]:
+    if wheel is None:
+        return {"wheel": None, "version": None, "sha256": None, "record_diff": ""}
+    row = asdict(wheel)
+    return {"wheel": row.pop("path"), **row}
 
 
 def _verdict(verdict: Verdict) -> dict[str, object]:

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import JournalCorrupt, PatchError, PatchkitError, TargetError
-from patchkit.facts import Examiner, FileFacts
+from patchkit.facts import Examiner, FileFacts, came_patched
 from patchkit.header import Header
 from patchkit.installation import Installation, find_installation
 from patchkit.journal import Journal, read_journal
@@ -99,7 +99,9 @@ class Survey:
 
     def files(self, target: str) -> list[FileFacts]:
         """Return the facts of every file of an installed target that a patch touches or a journal knows."""
-        return [self.facts(self.installed()[target], path) for path in sorted(self._paths(target))]
+        installation = self.installed()[target]
+        paths = self._paths(target) | set(installation.marker.files)
+        return [self.facts(installation, path) for path in sorted(paths)]
 
     def facts(self, installation: Installation, path: str) -> FileFacts:
         """Return the facts of one file."""
@@ -176,7 +178,7 @@ class Survey:
                 return ("upstream" if listed == facts.pristine else "pristine"), None
         pristine = self.examiner.pristine_bytes(facts)
         if pristine is None:
-            return "foreign", None
+            return ("conflict", came_patched(facts.installation)) if facts.is_shipped else ("foreign", None)
         try:
             rewrite = self.examiner.rewriter.fold(facts.path, pristine, {patch_id})
         except PatchError as error:

@@ -72,6 +72,14 @@ class Targets:
                 return listing
         return None
 
+    def get_patched_listing(self, target: str, path: str, patched: str) -> Listing | None:
+        """Return the listing of a file by the digest that it has with some set of patches."""
+        for (name, _), files in self.releases.items():
+            listing = files.get(path)
+            if name == target and listing is not None and patched in listing.patched.values():
+                return listing
+        return None
+
 
 def normalise(name: str) -> str:
     """Return a distribution name as PEP 503 compares it."""

@@ -193,5 +193,25 @@ def test_journal_that_cannot_be_read_is_named(site: Path, journal: bytes | None)
         prove("journal")
 
 
+def test_patched_wheel_lists_what_is_proved(site: Path) -> None:
+    for name, path in (("vllm", "vllm/core.py"), ("speculators", "speculators/x.py")):
+        (site / f"{name}-1.dist-info").mkdir()
+        marker = site / f"{name}-1.dist-info" / "patchkit.json"
+        marker.write_text(json.dumps({"files": {path: {"sha256": FILES.get(path, "0" * 64)}}}))
+    assert prove("journal") == set_digest({"vllm/core.py": FILES["vllm/core.py"]})
+    (site / ".patchkit").mkdir()
+    (site / JOURNAL).write_text(json.dumps({"files": {"vllm/__init__.py": {"sha256": FILES["vllm/__init__.py"]}}}))
+    assert prove("journal") == set_digest(FILES)
+    (site / JOURNAL).write_text("")
+    with pytest.raises(NotProved, match=r"journal\.json cannot be read"):
+        prove("journal")
+
+
+def test_marker_of_a_patched_wheel_that_cannot_be_read_is_named(site: Path) -> None:
+    (site / "vllm-1.dist-info" / "patchkit.json").mkdir(parents=True)
+    with pytest.raises(NotProved, match=r"vllm-1\.dist-info/patchkit\.json cannot be read: "):
+        prove("journal")
+
+
 def test_syntax_is_that_of_an_old_python() -> None:
     ast.parse(Path(proof.__file__).read_text("utf-8"), feature_version=(3, 7))
