@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.errors import PatchkitError
@@ -74,3 +75,11 @@ class Finding:
 def from_error(error: PatchkitError, patch: str | None = None, file: str | None = None) -> Finding:
     """Return the finding that says what an error says."""
     return Finding(error.code, error.message, error.hint, patch, file)
+
+
+def distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without those that say the same of another patch: one file may have many patches."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.code, finding.message, finding.hint), finding)
+    return list(kept.values())

@@ -16,7 +16,7 @@ from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog
 from patchkit.environment import Environment, find_environment
 from patchkit.errors import PatchkitError, UnknownName
 from patchkit.findings import from_error
-from patchkit.render import Renderer
+from patchkit.render import FORMATS, Renderer
 from patchkit.report import Report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -30,13 +30,17 @@ class Options:
     site: Path | None = None
     root: Path | None = None
     catalog: Path | None = None
-    as_json: bool = False
+    form: str | None = None
+    """One of ``FORMATS``; None where nothing was asked for, which is text."""
 
 
 def _store(ctx: click.Context, param: click.Parameter, value: object) -> None:
     options = ctx.ensure_object(Options)
-    if value is not None and param.name is not None:
-        setattr(options, param.name, value)
+    if value is None or param.name is None:
+        return
+    if param.name == "form" and options.form not in (None, value):
+        raise click.UsageError(f"--format {options.form} and --format {value} exclude each other; --json is one, too")
+    setattr(options, param.name, value)
 
 
 def shared(command: Command) -> Command:
@@ -49,11 +53,17 @@ def shared(command: Command) -> Command:
         (("--site",), {**folder, "help": "A site-packages folder."}),
         (("--root",), {**folder, "help": "Root folder of a mounted image; it is only read."}),
         (("--catalog",), {**folder, "help": "Folder with targets.toml and patches/."}),
-        (("--json", "as_json"), {"flag_value": True, "default": None, "help": "Print one JSON object."}),
+        (("--json", "form"), {"flag_value": "json", "default": None, "help": "Print one JSON object."}),
     )
     for names, attributes in reversed(declarations):
         command = click.option(*names, expose_value=False, callback=_store, **attributes)(command)
     return command
+
+
+def format_option(command: Command) -> Command:
+    """Add the choice of a format, for the verbs whose findings other programs read."""
+    choice, words = click.Choice(FORMATS), "How to print the report; --json is --format json."
+    return click.option("--format", "form", type=choice, expose_value=False, callback=_store, help=words)(command)
 
 
 names_argument = click.argument("names", nargs=-1, metavar="[PATCH|SET]...", shell_complete=completion.names)
@@ -75,7 +85,7 @@ def run_verb(options: Options, verb: str, action: Callable[[Catalog], Report], *
 
 def show_report(options: Options, verb: str, action: Callable[[], Report], *, show_diff: bool = False) -> Report:
     """Run a verb and show its report, or the error that stopped it."""
-    renderer = Renderer(sys.stdout, sys.stderr, as_json=options.as_json)
+    renderer = Renderer(sys.stdout, sys.stderr, form=options.form or "text")
     try:
         report = action()
     except UnknownName as error:

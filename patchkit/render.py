@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from patchkit.diff import changed_lines, split_lines, unified_diff
-from patchkit.findings import Finding
+from patchkit.findings import Finding, distinct
 from patchkit.plan import Change
 from patchkit.report import Report, TargetReport, to_json
 from patchkit.screen import Screen, printable
 from patchkit.survey import PatchState
+from patchkit.wording import summarise, to_do
 
 if TYPE_CHECKING:
     from patchkit.gates.verdict import Verdict
     from patchkit.symptoms import Symptom
 
-_TO_DO = {
-    "applied": "nothing",
-    "upstream": "nothing, it is fixed upstream",
-    "pristine": "patchkit apply",
-    "stale": "patchkit apply",
-    "not-installed": "nothing here",
-    "foreign": "see below",
-    "conflict": "see below",
-    "missing": "see below",
-}
+FORMATS = ("text", "json", "junit", "sarif", "github")
+"""How a report can be printed: for people, and for programs that read it."""
 
 _SHOWN_BY = {"status": ("not-applied", "stale"), "preflight": ("gate-closed", "gate-unknown")}
 """Findings that a verb's own table shows already."""
@@ -43,15 +37,15 @@ _CURED = {
 class Renderer:
     """Writes reports to one stream and problems to another."""
 
-    def __init__(self, out: TextIO, err: TextIO, *, as_json: bool = False) -> None:
-        self._out, self._err, self._as_json = out, err, as_json
-        self._is_terminal = out.isatty() and not as_json
+    def __init__(self, out: TextIO, err: TextIO, *, form: str = "text") -> None:
+        self._out, self._err, self._form = out, err, form
+        self._is_terminal = out.isatty() and form == "text"
         self._screen = Screen(out, is_terminal=self._is_terminal)
 
     def report(self, report: Report, *, show_diff: bool = False) -> None:
         """Write a report."""
-        if self._as_json:
-            self._out.write(json.dumps(to_json(report), indent=2) + "\n")
+        if self._form != "text":
+            self._out.write(_written(report, self._form))
             return
         self._body(report)
         if show_diff:
@@ -60,7 +54,7 @@ class Renderer:
             self._stat(report)
             self._record(report)
         self._findings(report)
-        summary = _summary(report)
+        summary = summarise(report)
         if show_diff:
             self._err.write(f"{summary}\n" if summary else "")
         elif summary:
@@ -70,6 +64,8 @@ class Renderer:
         """Write what is particular to a verb."""
         if report.page:
             self._out.write(report.page)
+        elif report.statement is not None:
+            self._out.write(json.dumps(report.statement, indent=2) + "\n")
         elif report.verb == "list":
             self._list(report)
         elif report.patches and report.verb in ("status", "check"):
@@ -83,7 +79,7 @@ class Renderer:
             self._screen.line(f"{file.path}: {rest}")
 
     def _findings(self, report: Report) -> None:
-        for finding in _distinct(report.findings):
+        for finding in distinct(report.findings):
             if finding.code not in _SHOWN_BY.get(report.verb, ()):
                 self.finding(finding)
 
@@ -113,7 +109,7 @@ class Renderer:
     def _states(self, report: Report) -> None:
         for target in report.targets:
             self._target(target)
-        rows = [(state.id, state.target, state.state, _to_do(state)) for state in report.patches]
+        rows = [(state.id, state.target, state.state, to_do(state)) for state in report.patches]
         self._screen.table(("PATCH", "TARGET", "STATE", "TO DO"), rows)
 
     def _target(self, target: TargetReport) -> None:
@@ -175,28 +171,28 @@ class Renderer:
                 self._screen.line(line, _diff_style(line))
 
 
+def _written(report: Report, form: str) -> str:
+    """Return a report as a program reads it; only the format that is asked for is loaded."""
+    if form == "json":
+        return json.dumps(to_json(report), indent=2) + "\n"
+    text: str = importlib.import_module(f"patchkit.formats.{form}").write(report)
+    return text
+
+
 def _cure(symptom: Symptom, state: PatchState | None) -> str:
     """Return what cures an error, and what is to be done here."""
     if symptom.cure is None:
         return "no patch of this catalog cures it"
     if state is None:
         return f"{symptom.cure} cures it; its state here is not known"
-    return f"{symptom.cure} cures it; {_CURED.get(state.state) or _to_do(state)}"
+    return f"{symptom.cure} cures it; {_CURED.get(state.state) or to_do(state)}"
 
 
 def _to_open(state: PatchState) -> str:
     """Return what is to be done here for a patch that opens a gate."""
     if state.state in ("pristine", "stale"):
         return f"patchkit apply {state.id}"
-    return _CURED.get(state.state) or _to_do(state)
-
-
-def _to_do(state: PatchState) -> str:
-    if state.state == "stale" and state.is_obsolete:
-        return f"patchkit apply takes it back: {state.reason}"
-    if state.state == "not-applicable":
-        return f"nothing, it is {state.reason}"
-    return _TO_DO[state.state]
+    return _CURED.get(state.state) or to_do(state)
 
 
 def _heading(change: Change) -> str:
@@ -209,54 +205,3 @@ def _diff_style(line: str) -> str:
     if line.startswith(("diff ", "--- ", "+++ ")):
         return "dim"
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-
-
-def _distinct(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without those that say the same of another patch: one file may have many patches."""
-    kept: dict[tuple[str, str, str], Finding] = {}
-    for finding in findings:
-        kept.setdefault((finding.code, finding.message, finding.hint), finding)
-    return list(kept.values())
-
-
-def _summary(report: Report) -> str:
-    """Return the last line: what the run comes to."""
-    if report.verdict is not None:
-        from patchkit.gates.view import summarise
-
-        return f"preflight: {summarise(report.verdict)}"
-    if report.verb == "explain" and (report.ok or report.symptoms):
-        known = len(report.symptoms) or "no"
-        lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
-        return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
-    if report.created:
-        return f"new: {len(report.created)} files written; fill them in, then run pytest {report.created[1].path}"
-    count = len(_distinct(report.findings))
-    in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
-    others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)
-    rest = f", {others} {'is' if others == 1 else 'are'} not for what is installed" if others else ""
-    if report.verb == "status" and report.patches:
-        return f"status: {in_place} of {len(report.patches)} patches in place{rest}"
-    if count:
-        is_writer = report.verb in ("apply", "revert", "wheel")
-        refused = ", nothing was written" if is_writer and not report.is_written else ""
-        return f"{report.verb}: {count} finding{'s' if count != 1 else ''}{refused}"
-    files = len(report.changes)
-    number = f"{files} file{'s' if files != 1 else ''}"
-    if report.verb == "wheel":
-        return _built(report)
-    if report.verb == "check":
-        return f"check: {in_place} patch{'es' if in_place != 1 else ''} in place{rest}"
-    if report.verb in ("apply", "revert") and not files:
-        return f"{report.verb}: nothing to do"
-    if report.verb in ("apply", "revert"):
-        return f"{report.verb}: {number} {'written' if report.is_written else 'would be written'}"
-    return ""
-
-
-def _built(report: Report) -> str:
-    wheel, files = report.wheel, len(report.changes)
-    if wheel is None:
-        return "wheel: nothing to do, the wheel has all of it"
-    already = "" if report.is_written else "; it was there already"
-    return f"wheel: {wheel.path} has {files} patched file{'s' if files != 1 else ''}, SHA-256 {wheel.sha256}{already}"

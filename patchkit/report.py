@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,8 @@ class Report:
     """What vLLM's gates will say, for ``preflight``; ``patches`` then has the state of each patch that opens one."""
     wheel: BuiltWheel | None = None
     """The patched wheel, for ``wheel``; None where there was nothing to patch."""
+    statement: Mapping[str, object] | None = None
+    """The CycloneDX document, for ``statement``."""
 
     @property
     def exit_code(self) -> int:
@@ -109,6 +111,8 @@ def to_json(report: Report) -> dict[str, object]:
         explained = _wheel(report.wheel)
     if report.verdict is not None:
         explained = _verdict(report.verdict)
+    if report.verb == "statement":
+        explained = {"statement": report.statement}
     return {
         "schema": SCHEMA,
         "verb": report.verb,

@@ -25,9 +25,18 @@ _STYLES = {
 """Colours of the words that stand alone in a cell."""
 
 
+_SHOWN = 1000
+"""How much of a text is shown, in characters."""
+
+
 def printable(text: str) -> str:
     """Return text with control characters spelt out, so that none reaches a terminal."""
     return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+def cut(text: str) -> str:
+    """Return a text short enough to be read; a hostile model can make it of any length."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class Screen:

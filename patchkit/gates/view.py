@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 from patchkit.gates.gate import FAIL, PASS, UNKNOWN, WHEN, Gate
 from patchkit.gates.verdict import Verdict
-from patchkit.screen import Screen
+from patchkit.screen import Screen, cut
 
-_SHOWN = 1000
-"""How much of a text is shown, in characters."""
 _STYLES = {PASS: "green", FAIL: "bold red", UNKNOWN: "yellow"}
 
 
@@ -19,14 +17,14 @@ def show_verdict(screen: Screen, verdict: Verdict, cures: Mapping[str, str]) -> 
         screen.chain([f"{step.attribute}: {step.cls}" if step.attribute else step.cls for step in verdict.steps])
     width = max(len(gate.id) for gate in verdict.gates)
     for gate in verdict.gates:
-        screen.line(f"{gate.verdict:7}  {gate.id.ljust(width)}  {_cut(gate.message)}", _STYLES[gate.verdict])
+        screen.line(f"{gate.verdict:7}  {gate.id.ljust(width)}  {cut(gate.message)}", _STYLES[gate.verdict])
         if gate.verdict == PASS:
             continue
         screen.line(f"         met {WHEN[gate.when]}{_cost(verdict, gate)}")
         for evidence in gate.evidence:
             screen.line(f"         {evidence.path}:{evidence.line}: {evidence.text}", "dim")
         if gate.error and gate.verdict == FAIL:
-            screen.line(f"         vLLM says: {_cut(gate.error)}")
+            screen.line(f"         vLLM says: {cut(gate.error)}")
         if gate.cure:
             screen.line(f"         {gate.cure} opens it; {cures.get(gate.cure, 'its state here is not known')}")
         elif gate.hint:
@@ -65,8 +63,3 @@ def _cost(verdict: Verdict, gate: Gate) -> str:
     sizes = [verdict.target_bytes, None if gate.when == "target-loaded" else verdict.draft_bytes]
     known = sum(size for size in sizes if size)
     return f" ({known / 1e9:.1f} GB)" if known else ""
-
-
-def _cut(text: str) -> str:
-    """Return a text short enough to be read; a hostile model can make it of any length."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

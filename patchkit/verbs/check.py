@@ -6,7 +6,7 @@ import click
 
 from patchkit import actions
 from patchkit.manual import Verb
-from patchkit.options import Options, code_of, names_argument, run_verb, shared, subject
+from patchkit.options import Options, code_of, format_option, names_argument, run_verb, shared, subject
 
 
 @click.command(
@@ -20,6 +20,7 @@ from patchkit.options import Options, code_of, names_argument, run_verb, shared,
     ),
 )
 @names_argument
+@format_option
 @shared
 @click.pass_obj
 def command(options: Options, names: tuple[str, ...]) -> int:

@@ -24,6 +24,6 @@ from patchkit.options import Options, code_of, run_verb, shared
 @click.pass_obj
 def command(options: Options, markdown: bool) -> int:
     """Show what the catalog holds."""
-    if markdown and options.as_json:
+    if markdown and options.form:
         raise click.UsageError("--markdown and --json exclude each other; give one of them")
     return code_of(run_verb(options, "list", actions.show_catalog if markdown else actions.list_patches))

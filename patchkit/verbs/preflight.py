@@ -10,7 +10,7 @@ import click
 from patchkit import diagnosis
 from patchkit.catalog import Catalog
 from patchkit.manual import Verb
-from patchkit.options import Options, code_of, environment_of, run_verb, shared
+from patchkit.options import Options, code_of, environment_of, format_option, run_verb, shared
 from patchkit.report import Report
 
 _model = click.Path(path_type=Path, readable=False)
@@ -35,6 +35,7 @@ _count = click.IntRange(min=1)
 @click.option("--pp", type=_count, default=1, metavar="N", help="Pipeline parallel size.")
 @click.option("--all-models", is_flag=True, help="Judge the image token of every multimodal class instead.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also where nothing can be said of a gate.")
+@format_option
 @shared
 @click.pass_obj
 def command(options: Options, /, model: Path | None, draft: Path | None, all_models: bool, **given: Any) -> int:
@@ -44,6 +45,8 @@ def command(options: Options, /, model: Path | None, draft: Path | None, all_mod
     """
     if (model is None) != all_models or (draft is not None and all_models):
         raise click.UsageError("give --model, with --draft for the drafter, or --all-models alone")
+    if all_models and options.form not in (None, "text", "json"):
+        raise click.UsageError("--all-models is a table without a verdict; print it with --format text or json")
 
     def action(catalog: Catalog) -> Report:
         environment = environment_of(options, catalog)

@@ -1,0 +1,70 @@
+"""What a report comes to in words: the last line of a run, and what is to be done for each state."""
+
+from __future__ import annotations
+
+from patchkit.findings import distinct
+from patchkit.report import Report
+from patchkit.survey import PatchState
+
+_TO_DO = {
+    "applied": "nothing",
+    "upstream": "nothing, it is fixed upstream",
+    "pristine": "patchkit apply",
+    "stale": "patchkit apply",
+    "not-installed": "nothing here",
+    "foreign": "see below",
+    "conflict": "see below",
+    "missing": "see below",
+}
+
+
+def to_do(state: PatchState) -> str:
+    """Return what is to be done for a patch."""
+    if state.state == "stale" and state.is_obsolete:
+        return f"patchkit apply takes it back: {state.reason}"
+    if state.state == "not-applicable":
+        return f"nothing, it is {state.reason}"
+    return _TO_DO[state.state]
+
+
+def summarise(report: Report) -> str:
+    """Return the last line: what the run comes to."""
+    if report.verdict is not None:
+        from patchkit.gates import view
+
+        return f"preflight: {view.summarise(report.verdict)}"
+    if report.verb == "explain" and (report.ok or report.symptoms):
+        known = len(report.symptoms) or "no"
+        lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
+        return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
+    if report.created:
+        return f"new: {len(report.created)} files written; fill them in, then run pytest {report.created[1].path}"
+    count = len(distinct(report.findings))
+    in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
+    others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)
+    rest = f", {others} {'is' if others == 1 else 'are'} not for what is installed" if others else ""
+    if report.verb == "status" and report.patches:
+        return f"status: {in_place} of {len(report.patches)} patches in place{rest}"
+    if count:
+        is_writer = report.verb in ("apply", "revert", "wheel")
+        refused = ", nothing was written" if is_writer and not report.is_written else ""
+        return f"{report.verb}: {count} finding{'s' if count != 1 else ''}{refused}"
+    files = len(report.changes)
+    number = f"{files} file{'s' if files != 1 else ''}"
+    if report.verb == "wheel":
+        return _built(report)
+    if report.verb == "check":
+        return f"check: {in_place} patch{'es' if in_place != 1 else ''} in place{rest}"
+    if report.verb in ("apply", "revert") and not files:
+        return f"{report.verb}: nothing to do"
+    if report.verb in ("apply", "revert"):
+        return f"{report.verb}: {number} {'written' if report.is_written else 'would be written'}"
+    return ""
+
+
+def _built(report: Report) -> str:
+    wheel, files = report.wheel, len(report.changes)
+    if wheel is None:
+        return "wheel: nothing to do, the wheel has all of it"
+    already = "" if report.is_written else "; it was there already"
+    return f"wheel: {wheel.path} has {files} patched file{'s' if files != 1 else ''}, SHA-256 {wheel.sha256}{already}"
