@@ -12,7 +12,7 @@ from patchkit import boundary
 from patchkit.options import shared
 
 GROUPS = {
-    "Look": ("list", "status", "diff"),
+    "Look": ("list", "status", "diff", "statement"),
     "Change": ("apply", "revert", "wheel"),
     "Gate": ("check", "preflight"),
     "Diagnose": ("explain",),

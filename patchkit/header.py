@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from patchkit.patch import STATUSES, Patch, Upstream
 from patchkit.paths import is_safe
 from patchkit.record import digest
 from patchkit.syntax import parse_quietly
+
+_REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class Header:
         """The first release that has the fix."""
         fixed_in = self.patch.upstream.fixed_in
         return Version(fixed_in) if fixed_in else None
+
+    @property
+    def issue_url(self) -> str:
+        """The address of the report upstream; empty where there is none."""
+        return _address(self.patch.upstream.issue, "issues")
+
+    @property
+    def pull_url(self) -> str:
+        """The address of the fix upstream; empty where there is none."""
+        return _address(self.patch.upstream.pull, "pull")
 
 
 def read_header(place: Path) -> Header:
@@ -186,3 +199,9 @@ def _calls(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
 
 def _lowest(ends: list[Specifier]) -> Version:
     return min(Version(end.version) for end in ends)
+
+
+def _address(reference: str, kind: str) -> str:
+    """Return the address of ``owner/repository#number``; anything else leads nowhere."""
+    found = _REFERENCE.fullmatch(reference)
+    return f"https://github.com/{found[1]}/{kind}/{found[2]}" if found else ""

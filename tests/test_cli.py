@@ -17,7 +17,7 @@ from patchkit import actions, cli
 from patchkit.cli import run
 from tests.trees import ENGINE, WORKER, WORKER_PATCH, Tree, install, list_digests, snapshot, write_catalog
 
-VERBS = ("list", "status", "diff", "apply", "revert", "check")
+VERBS = ("list", "status", "diff", "apply", "revert", "check", "statement")
 
 
 def lines(text: str) -> list[str]:
@@ -130,6 +130,19 @@ def test_json_of_every_verb_is_one_object(tree: Tree, capsys: pytest.CaptureFixt
         assert (json.loads(out)["verb"], err) == (verb, "")
 
 
+@pytest.mark.parametrize("arguments", [["check", "--format", "json"], ["--json", "check", "--format", "json"]])
+def test_format_json_is_json(tree: Tree, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*tree.options(), "--json", "check"]) == 1
+    expected = capsys.readouterr()
+    assert run([*tree.options(), *arguments]) == 1
+    assert capsys.readouterr() == expected
+    assert json.loads(expected.out)["verb"] == "check"
+
+
+def test_format_text_is_the_default(shell) -> None:
+    assert shell("check", "--format", "text") == shell("check")
+
+
 def test_json_of_list_is_the_catalog(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*tree.options(), "--json", "list"]) == 0
     first = json.loads(capsys.readouterr().out)["patches"][0]
@@ -156,6 +169,10 @@ def test_json_of_diff_has_the_diff(tree: Tree, capsys: pytest.CaptureFixture[str
         (["apply", "--force"], "No such option"),
         (["status", "--root", "/"], "--site and --root exclude each other"),
         (["digests"], "Missing argument"),
+        (["check", "--format", "yaml"], "'yaml' is not one of 'text', 'json', 'junit', 'sarif', 'github'"),
+        (["status", "--format", "junit"], "No such option"),
+        (["--json", "check", "--format", "sarif"], "--format json and --format sarif exclude each other"),
+        (["preflight", "--all-models", "--format", "github"], "--all-models is a table without a verdict"),
     ],
 )
 def test_usage_errors_exit_with_2(shell, arguments: list[str], words: str) -> None:
