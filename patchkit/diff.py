@@ -17,6 +17,9 @@ _NO_NEWLINE = b"\\ No newline at end of file\n"
 LineRange = tuple[int, int]
 """First line, counted from 1, and the line after the last."""
 
+Opcode = tuple[str, int, int, int, int]
+"""What happens to a run of lines, as difflib says it: the word, and the lines before and after, counted from 0."""
+
 
 @dataclass(frozen=True)
 class Hunk:
@@ -48,7 +51,7 @@ def unified_diff(path: str, before: bytes, after: bytes) -> bytes:
     old, new = split_lines(before), split_lines(after)
     name = path.encode()
     out = [b"diff --git a/%b b/%b\n--- a/%b\n+++ b/%b\n" % (name, name, name, name)]
-    for group in _groups(_opcodes(old, new)):
+    for group in grouped_opcodes(old, new):
         low1, high1, low2, high2 = group[0][1], group[-1][2], group[0][3], group[-1][4]
         out.append(b"@@ -%b +%b @@\n" % (_span(low1, high1), _span(low2, high2)))
         for tag, i1, i2, j1, j2 in group:
@@ -105,10 +108,7 @@ def _sides(hunk: ParsedHunk) -> tuple[list[bytes], list[bytes]]:
     return old, new
 
 
-_Opcode = tuple[str, int, int, int, int]
-
-
-def _opcodes(old: list[bytes], new: list[bytes]) -> list[_Opcode]:
+def _opcodes(old: list[bytes], new: list[bytes]) -> list[Opcode]:
     """Compare only the middle that differs: the rewrites are small and the files are long."""
     import difflib
 
@@ -119,7 +119,7 @@ def _opcodes(old: list[bytes], new: list[bytes]) -> list[_Opcode]:
     while end < limit - start and old[-1 - end] == new[-1 - end]:
         end += 1
     middle1, middle2 = old[start : len(old) - end], new[start : len(new) - end]
-    codes: list[_Opcode] = [("equal", 0, start, 0, start)] if start else []
+    codes: list[Opcode] = [("equal", 0, start, 0, start)] if start else []
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, middle1, middle2, autojunk=False).get_opcodes():
         codes.append((tag, i1 + start, i2 + start, j1 + start, j2 + start))
     if end:
@@ -127,12 +127,12 @@ def _opcodes(old: list[bytes], new: list[bytes]) -> list[_Opcode]:
     return codes
 
 
-def _groups(codes: list[_Opcode]) -> list[list[_Opcode]]:
-    """Group the changes with their context, as difflib does for its own opcodes."""
+def grouped_opcodes(old: list[bytes], new: list[bytes]) -> list[list[Opcode]]:
+    """Return the changes with their context, grouped into the hunks of a diff."""
     import difflib
 
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher()
-    matcher.opcodes = codes  # type: ignore[attr-defined]
+    matcher.opcodes = _opcodes(old, new)  # type: ignore[attr-defined]
     return list(matcher.get_grouped_opcodes(_CONTEXT))
 
 

@@ -43,6 +43,10 @@ class Change:
     steps: tuple[Step, ...]
     """What each patch does, in order, from the pristine bytes."""
     diff: bytes
+    is_listed: bool
+    """Whether targets.toml has the digest of the pristine bytes."""
+    is_result_listed: bool
+    """Whether targets.toml has the digest of this file with these patches, so that the result was held against it."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +215,8 @@ def _change(survey: Survey, facts: FileFacts, pristine: bytes, rewrite: Rewrite)
             undone=(facts.carried or frozenset()) - rewrite.patches,
             steps=rewrite.steps,
             diff=diff,
+            is_listed=facts.listing is not None,
+            is_result_listed=bool(facts.listing and rewrite.patches in facts.listing.patched),
         )
     ]
 

@@ -13,7 +13,7 @@ from patchkit.cli import run
 from tests.trees import Tree
 
 PACKAGE = Path(__file__).parent.parent / "patchkit"
-PACKAGES = ("patchkit", "patchkit.gates", "patchkit.runner", "patchkit.verbs")
+PACKAGES = ("patchkit", "patchkit.formats", "patchkit.gates", "patchkit.runner", "patchkit.verbs")
 VERBS = tuple(f"verbs.{path.stem}" for path in (PACKAGE / "verbs").glob("[a-z]*.py"))
 LAYERS = (
     ("blanks", "errors"),
@@ -42,8 +42,12 @@ LAYERS = (
     ("plan",),
     ("lock", "replacement", "inspection", "report"),
     ("transaction",),
-    ("actions", "authoring", "diagnosis", "screen", "wheel"),
+    ("actions", "authoring", "diagnosis", "screen", "statement", "wheel"),
     ("gates.view",),
+    ("wording",),
+    ("formats.highlight", "formats.results"),
+    ("formats.sides",),
+    ("formats.github", "formats.junit", "formats.page", "formats.sarif"),
     ("render",),
     ("runner.extra", "runner.gpus", "runner.keeper", "runner.log", "runner.metrics"),
     ("runner.client", "runner.command"),
@@ -62,12 +66,7 @@ def imports(module: str) -> set[str]:
     """Return the modules of patchkit that a module imports, wherever in its code."""
     found = set()
     for node in ast.walk(ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in (
-            "patchkit",
-            "patchkit.gates",
-            "patchkit.runner",
-            "patchkit.verbs",
-        ):
+        if isinstance(node, ast.ImportFrom) and node.module in PACKAGES:
             found.update(f"{node.module}.{name.name}".removeprefix("patchkit.") for name in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("patchkit."):
             found.add(str(node.module).removeprefix("patchkit."))
@@ -97,6 +96,7 @@ def test_imports_go_downwards(number: int) -> None:
         ("rich", {"screen"}),
         ("click", {"boundary", "cli", "completion", "manual", "options", "serve_cli", *VERBS}),
         ("filelock", {"lock"}),
+        ("pygments", {"formats.highlight"}),
     ],
 )
 def test_library_has_one_owner(library: str, owner: set[str]) -> None:
