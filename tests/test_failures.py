@@ -457,6 +457,7 @@ def test_stale_unchecked_bytecode_is_a_finding(tree: Tree, capsys: pytest.Captur
     py_compile.compile(str(tree.engine), cfile=cached, invalidation_mode=mode)
     stale = Path(cached).read_bytes()
     assert run([*tree.options(), "apply"]) == 0
+    Path(cached).parent.mkdir(exist_ok=True)
     Path(cached).write_bytes(stale)
     assert models(tree.site) == ["llama", "qwen"]
     capsys.readouterr()
