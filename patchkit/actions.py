@@ -13,7 +13,7 @@ from patchkit.errors import Locked, TargetError
 from patchkit.findings import Finding
 from patchkit.inspection import inspect_journals, inspect_loading, inspect_selection, nothing_applies
 from patchkit.journal import FOLDER, read_journal
-from patchkit.paths import read_regular
+from patchkit.paths import inside, read_regular
 from patchkit.plan import Change, Plan, plan_apply, plan_revert
 from patchkit.record import digest
 from patchkit.report import Report, report_targets
@@ -179,7 +179,7 @@ def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Sur
 def _transaction(sites: Collection[Path], environment: Environment) -> AbstractContextManager[Transaction]:
     from patchkit.transaction import Transaction  # with filelock, which only a writer needs
 
-    return Transaction(sites, environment.pycache_prefix).held()
+    return Transaction(sites, environment.pycache_prefix, environment.root).held()
 
 
 def _obsolete(survey: Survey) -> dict[Path, set[str]]:
@@ -207,7 +207,8 @@ def _leftovers(survey: Survey, obsolete: Collection[Path]) -> set[Path]:
 def _is_current(survey: Survey, changes: Collection[Change], sites: Collection[Path]) -> bool:
     """Tell whether what a plan was made from is still so."""
     return all(read_journal(site) == survey.journals[site] for site in sites) and all(
-        digest(read_regular(change.place)) == change.before_sha256 for change in changes
+        digest(read_regular(inside(change.place, survey.environment.root))) == change.before_sha256
+        for change in changes
     )
 
 

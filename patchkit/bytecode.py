@@ -8,25 +8,25 @@ from collections.abc import Iterable
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-from patchkit.paths import read_regular
+from patchkit.paths import inside, read_regular
 
 _HEADER = 16
 _CHECKED, _HASHED = 0b10, 0b01
 _NEW_HASH = 3495  # magic number of the first release of Python 3.11
 
 
-def find_bytecode(sources: Iterable[Path], pycache_prefix: Path | None = None) -> list[Path]:
+def find_bytecode(sources: Iterable[Path], pycache_prefix: Path | None = None, root: Path | None = None) -> list[Path]:
     """Return the bytecode files of a source file, of every tag and optimisation level.
 
     The sources are the spellings of one path: below a pycache prefix (PYTHONPYCACHEPREFIX) Python repeats the absolute
-    folder of the source as ``sys.path`` spells it, links unresolved.
+    folder of the source as ``sys.path`` spells it, links unresolved. Below a root no link leads out of it.
     """
     found = {}
     for source in sources:
         folders = [source.parent / "__pycache__"]
         if pycache_prefix is not None:
             folders.append(pycache_prefix / source.parent.relative_to(source.parent.anchor))
-        for folder in folders:
+        for folder in (inside(folder, root) for folder in folders):
             found.update({os.path.realpath(place): place for place in _bytecode_in(folder, source.stem)})
     return list(found.values())
 

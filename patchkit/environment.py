@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def find_environment(python: str | None, site: Path | None, root: Path | None, p
     if site is not None:
         return _from_site(site)
     if root is not None:
-        return _from_root(root)
+        return _from_root(root, packages)
     executable = python or _active_python()
     if executable is None or os.path.abspath(executable) == sys.executable:
         return _from_answer(probe.survey(packages))  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ def _from_site(site: Path) -> Environment:
     return Environment(None, _version_in(site), (Path(os.path.abspath(site)),))
 
 
-def _from_root(root: Path) -> Environment:
+def _from_root(root: Path, packages: Iterable[str]) -> Environment:
     """Find the site folders of a mounted image; nothing of it is run."""
     if not os.path.isdir(root):
         raise EnvironmentInvalid(f"{root} is not a folder", "name the root folder of a mounted image with --root")
@@ -134,7 +134,7 @@ def _from_root(root: Path) -> Environment:
     sites = tuple(_find_sites(real))
     if not sites:
         raise EnvironmentInvalid(f"no site-packages folder below {root}", "name the folder itself with --site")
-    return Environment(None, _version_in(sites[0]), sites, root=real)
+    return Environment(None, _version_below(real, sites, tuple(packages)), sites, root=real)
 
 
 def _find_sites(root: Path) -> Iterator[Path]:
@@ -144,11 +144,27 @@ def _find_sites(root: Path) -> Iterator[Path]:
         if Path(folder) == root:
             names[:] = [name for name in names if name not in _NOT_ON_DISK]
         found = [name for name in names if name in _SITE_NAMES and not Path(folder, name).is_symlink()]
+        if "conda-meta" in names and "pkgs" in names:
+            names.remove("pkgs")  # what conda's environments are copied from, not one of them
         names[:] = [name for name in names if name not in found]
         yield from (Path(folder, name) for name in found)
 
 
+def _version_below(root: Path, sites: Sequence[Path], packages: Collection[str]) -> tuple[int, int]:
+    """Return the Python version of the site folder with a target's package, else of the first that names one.
+
+    An image has others: Debian's /usr/lib/python3/dist-packages, which names none, stands first.
+    """
+    holding = [site for site in sites if any(os.path.lexists(site / package) for package in packages)]
+    versions = (_named_version(site.relative_to(root)) for site in (*holding, *sites))
+    return next((version for version in versions if version), sys.version_info[:2])
+
+
 def _version_in(site: Path) -> tuple[int, int]:
     """Return the Python version in a site folder's path, else our own."""
+    return _named_version(site) or sys.version_info[:2]
+
+
+def _named_version(site: Path) -> tuple[int, int] | None:
     found = re.findall(r"python(\d+)\.(\d+)", str(site))
-    return (int(found[-1][0]), int(found[-1][1])) if found else sys.version_info[:2]
+    return (int(found[-1][0]), int(found[-1][1])) if found else None

@@ -9,6 +9,7 @@ from patchkit.bytecode import find_bytecode, is_stale
 from patchkit.catalog import Selection
 from patchkit.findings import Finding, from_error
 from patchkit.installation import Installation
+from patchkit.paths import inside
 from patchkit.plan import refusal
 from patchkit.survey import PatchState, Survey
 
@@ -86,12 +87,14 @@ def _stale_bytecode(survey: Survey, installation: Installation, path: str, patch
     facts = survey.facts(installation, path)
     assert facts.source is not None
     written = facts.entry.written if facts.entry else None
+    root = survey.environment.root
+    spellings = (facts.source.place, installation.site / path)
     try:
-        found = find_bytecode((facts.source.place, installation.site / path), survey.environment.pycache_prefix)
+        found = find_bytecode(spellings, survey.environment.pycache_prefix, root)
     except OSError as error:
         yield Finding("file-unreadable", f"{error.filename}: {error.strerror}", "run as a user who can read it")
         return
     for bytecode in found:
-        if is_stale(bytecode, facts.source.data, written):
+        if is_stale(inside(bytecode, root), facts.source.data, written):
             message = f"Python would load {bytecode}, which was not compiled from {path}"
             yield Finding("stale-bytecode", message, f"remove {bytecode}", patch_id, path)

@@ -14,7 +14,7 @@ from packaging.version import Version
 from patchkit.environment import Environment
 from patchkit.errors import EditableInstall, RecordMalformed, RecordMissing, SourceUnreadable, TargetError
 from patchkit.marker import NAME, Marker, hold_against, read_marker
-from patchkit.paths import read_regular, resolve_in_root, resolve_within
+from patchkit.paths import inside, read_regular, resolve_in_root, resolve_within
 from patchkit.record import RecordRow, digest, read_rows
 from patchkit.targets import Target, normalise
 
@@ -79,10 +79,15 @@ class _Candidate:
 
     def read(self, name: str) -> bytes:
         """Return a file of the metadata folder; below a root, no link leads out of it."""
-        if self.root is None:
-            return read_regular(self.place / name)
-        inside = resolve_in_root(self.root, str((self.place / name).relative_to(self.root)))
-        return read_regular(inside, follow=False)
+        return read_regular(inside(self.place / name, self.root), follow=self.root is None)
+
+    def has_record(self) -> bool:
+        """Tell whether there is a RECORD at all."""
+        try:
+            self.read("RECORD")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
 
 def find_installation(target: Target, environment: Environment, paths: Collection[str]) -> Installation | None:
@@ -178,7 +183,7 @@ def _why_unowned(target: Target, candidates: list[_Candidate]) -> TargetError:
                 f"patch the checkout with its own version control, or install a wheel of {candidate.name}",
             )
     for candidate in candidates:
-        if not (candidate.place / "RECORD").exists():
+        if not candidate.has_record():
             return RecordMissing(
                 f"{candidate.place} has no RECORD: nothing says what the files of {target.package} were",
                 f"install {candidate.name} from a wheel: pip install --force-reinstall --no-deps {candidate.name}",
@@ -226,5 +231,5 @@ def read_link(place: Path, link: str, root: Path | None) -> bytes:
     """Return what a link at a place leads to; below a root, as a process inside the root would follow it."""
     if root is None:
         return read_regular(place.parent / link)
-    inside = resolve_in_root(root, link if os.path.isabs(link) else f"{place.parent.relative_to(root)}/{link}")
-    return read_regular(inside, follow=False)
+    found = resolve_in_root(root, link if os.path.isabs(link) else f"{place.parent.relative_to(root)}/{link}")
+    return read_regular(found, follow=False)

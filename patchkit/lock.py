@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from patchkit.errors import Locked
+from patchkit.errors import Locked, PathEscape
 from patchkit.journal import FOLDER
 
 TIMEOUT = 60.0
@@ -30,6 +30,9 @@ def locked(sites: Collection[Path], timeout: float = TIMEOUT) -> Iterator[None]:
 def _acquire(site: Path, deadline: float, timeout: float) -> FileLock:
     """Take the lock of one folder; its holder may remove it with the folder, and a lock that is gone is no lock."""
     place = site / FOLDER / "lock"
+    for link in (place.parent, place):
+        if link.is_symlink():
+            raise PathEscape(f"{link} is a link, and patchkit makes none", f"remove {link}")
     while True:
         place.parent.mkdir(exist_ok=True)
         lock = FileLock(place, timeout=max(0.0, deadline - time.monotonic()), mode=0o644)

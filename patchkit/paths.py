@@ -83,3 +83,8 @@ def resolve_in_root(root: Path, path: str) -> Path:
         pending += [step for step in reversed(link.split("/")) if step not in ("", ".")]
         place = base if link.startswith("/") else place
     return place
+
+
+def inside(place: Path, root: Path | None) -> Path:
+    """Return where a place below a root leads for a process whose root folder that is; without a root, the place."""
+    return place if root is None else resolve_in_root(root, str(place.relative_to(root)))

@@ -7,25 +7,29 @@ import os
 import stat
 from pathlib import Path
 
+from patchkit.paths import inside
+
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def stage(place: Path, temporary: Path, data: bytes, link: str | None) -> None:
+def stage(place: Path, temporary: Path, data: bytes, link: str | None, root: Path | None = None) -> None:
     """Write the new file beside the old one, on disk and with its mode, owner and extended attributes.
 
-    A link that is replaced by a file becomes this user's own file: the owner of the shared copy keeps only that.
+    A link that is replaced by a file becomes this user's own file: the owner of the shared copy keeps only that. Below
+    a root, no link leads out of it.
     """
     if link is not None:
         os.symlink(link, temporary)
         return
-    like = os.stat(place)
+    old = inside(place, root)
+    like = os.stat(old)
     with open(os.open(temporary, _CREATE, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         made = os.fstat(file.fileno())
         if not place.is_symlink() and (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
             os.fchown(file.fileno(), like.st_uid, like.st_gid)
-        _copy_attributes(place, temporary)
+        _copy_attributes(old, temporary)
         os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
         if int(made.st_mtime) == int(like.st_mtime):
             # Bytecode names the second: one more, or what is compiled from the old file passes for the new.

@@ -16,7 +16,7 @@ from patchkit.catalog import Catalog
 from patchkit.errors import PatchkitError, RollbackFailed, TransactionError
 from patchkit.journal import FOLDER, Applied, Journal, Move, Pending, read_journal, read_object
 from patchkit.lock import locked
-from patchkit.paths import read_regular, resolve_within
+from patchkit.paths import inside, read_regular, resolve_within
 from patchkit.plan import Change
 from patchkit.record import digest
 from patchkit.replacement import stage, swap, sync_folder, write_whole
@@ -27,9 +27,9 @@ _PERMISSION = "run as the owner of the site folder, on a file system that can be
 class Transaction:
     """Writes to some site folders while it holds their locks; leaves each with a journal, or without a trace."""
 
-    def __init__(self, sites: Iterable[Path], pycache_prefix: Path | None) -> None:
+    def __init__(self, sites: Iterable[Path], pycache_prefix: Path | None, root: Path | None = None) -> None:
         self._sites = tuple(sorted(set(sites)))
-        self._pycache_prefix = pycache_prefix
+        self._pycache_prefix, self._root = pycache_prefix, root
 
     @contextmanager
     def held(self) -> Iterator[Transaction]:
@@ -64,12 +64,13 @@ class Transaction:
                 here = [change for change in changes if change.site == site]
                 self._intend(site, journal, identity, here, _files(kept, here, catalog))
             for change in changes:
-                stage(change.place, _temporary(change.place, identity), change.after, change.after_link)
+                temporary = _temporary(change.place, identity)
+                stage(change.place, temporary, change.after, change.after_link, self._root)
             for change in changes:
                 swap(_temporary(change.place, identity), change.place)
                 self._drop_bytecode(change.place, change.site / change.path)
             for change in changes:
-                if digest(read_regular(change.place)) != change.after_sha256:
+                if digest(read_regular(inside(change.place, self._root))) != change.after_sha256:
                     raise TransactionError(f"{change.place} reads back differently", "check the disk")
             for site in self._sites:
                 self._finish(site)
@@ -107,11 +108,12 @@ class Transaction:
             place = resolve_within(site, path)
             temporary = _temporary(place, pending.id)
             temporary.unlink(missing_ok=True)
-            if place.exists() and digest(read_regular(place)) == move.after != move.before:
+            found = inside(place, self._root)
+            if found.exists() and digest(read_regular(found)) == move.after != move.before:
                 data = read_object(site, move.before)
                 if data is None:
                     raise RollbackFailed(f"{site / FOLDER} has lost the bytes of {path}", "reinstall the distribution")
-                stage(place, temporary, data, move.link)
+                stage(place, temporary, data, move.link, self._root)
                 swap(temporary, place)
             self._drop_bytecode(place, site / path)
         self._write_journal(site, replace(journal, pending=None))
@@ -157,7 +159,7 @@ class Transaction:
             raise TransactionError(message, _PERMISSION) from error
 
     def _drop_bytecode(self, *spellings: Path) -> None:
-        for bytecode in find_bytecode(spellings, self._pycache_prefix):
+        for bytecode in find_bytecode(spellings, self._pycache_prefix, self._root):
             bytecode.unlink(missing_ok=True)
             with suppress(OSError):  # other modules have bytecode there, too
                 bytecode.parent.rmdir()

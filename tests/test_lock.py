@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from patchkit import lock
-from patchkit.errors import Locked
+from patchkit.errors import Locked, PathEscape
 from patchkit.lock import locked
 
 HOLD = """
@@ -117,3 +117,12 @@ def test_lock_is_in_place_only_while_its_file_is(tmp_path: Path) -> None:
         assert not lock._is_in_place(tmp_path / "lock", held)
         (tmp_path / "lock").touch()
         assert not lock._is_in_place(tmp_path / "lock", held)
+
+
+@pytest.mark.parametrize("name", [".patchkit", ".patchkit/lock"])
+def test_lock_through_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "site" / name).parent.mkdir(parents=True)
+    (tmp_path / "site" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PathEscape, match=r"is a link, and patchkit makes none$"), locked([tmp_path / "site"]):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
