@@ -13,8 +13,6 @@ FROM ${BASE}
 
 # The words of `uv pip install`: distributions, and options such as --constraint or --torch-backend.
 ARG PACKAGES="vllm==0.16.0 speculators==0.3.0"
-# Sets and patches of patchkit.
-ARG SETS="kimi-k25-serve kimi-k25-extract"
 
 # A numeric user: an orchestrator can tell that it is not root.
 RUN useradd --uid 10001 --user-group --create-home vllm
@@ -38,6 +36,8 @@ RUN --mount=type=bind,from=uv,source=/uv,target=/usr/local/bin/uv \
 
 # In the stage that installs vLLM, where the files are still as the wheel shipped them. A patch that does not land ends the
 # build here. The bytecode of the files that change goes; that of all others stays.
+# SETS names sets and patches; declared only here, so that another choice does not install vLLM again.
+ARG SETS="kimi-k25-serve kimi-k25-extract"
 RUN patchkit apply ${SETS}
 
 # Whatever else the image needs goes here.

@@ -24,7 +24,7 @@ digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").de
 lines = [line for line in record.read_text().splitlines() if not line.startswith(name)]; \
 record.write_text("\\n".join(lines + [name + ",sha256=" + digest + "," + str(len(data))]))'"""
 REINSTALL = "pip install --force-reinstall --no-deps speculators==0.3.0"
-PIP = "--mount=type=secret,id=pip,target=/etc/pip.conf"
+PIP = "--mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip"
 
 
 @pytest.mark.parametrize("name", FLAVOURS)
@@ -97,7 +97,9 @@ def test_build_fails(flavour: Callable[[str], str], build: Build, step: str, bef
     assert "COMMIT" not in done.text
 
 
-def test_build_fails_on_a_release_that_the_patch_is_not_for(build: Build) -> None:
-    done = build(dockerfile("pip"), "failed", PACKAGES="--no-deps speculators==0.2.0", SETS="custom_worker_unwrap")
+def test_build_fails_on_a_release_that_the_patch_is_not_for(flavour: Callable[[str], str], build: Build) -> None:
+    flavour("pip")
+    text = dockerfile("pip").replace(APPLY, f"RUN {PIP} pip install --no-compile --no-deps speculators==0.2.0\n{APPLY}")
+    done = build(text, "failed", PACKAGES=f"--no-compile {PACKAGES}", SETS="custom_worker_unwrap")
     assert done.code != 0
     assert "not-applicable: custom_worker_unwrap: for speculators >=0.3.0" in done.text
