@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from patchkit.blanks import find_blanks
+from patchkit.diff_header import read_diff_header
 from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
-from patchkit.header import Header, read_header
+from patchkit.header import Header, read_header, refuse_blanks
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
+
+_READERS = {".py": read_header, ".diff": read_diff_header}
+"""What reads the head of a patch file, by the ending of its name."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,7 @@ def bundled_catalog() -> Path:
 def load_catalog(place: Path) -> Catalog:
     """Read a folder with targets.toml and patches/, running none of its code."""
     targets = read_targets(place / "targets.toml")
-    files = sorted((place / "patches").glob("*.py"))
-    if not files:
-        raise CatalogMissing(f"no patches: {place / 'patches'} holds no .py file", "name another folder with --catalog")
-    headers = {path.stem: read_header(path) for path in files}
+    headers = _read_headers(place / "patches")
     for header in headers.values():
         _check(header, targets)
     for named_set in targets.sets.values():
@@ -91,6 +91,21 @@ def load_catalog(place: Path) -> Catalog:
     return Catalog(place, targets, headers)
 
 
+def _read_headers(folder: Path) -> dict[str, Header]:
+    headers: dict[str, Header] = {}
+    for path in sorted(folder.glob("*"), key=lambda path: (path.stem, path.suffix)):
+        if path.suffix not in _READERS:
+            continue
+        if path.stem in headers:
+            both = f"{headers[path.stem].place.name} and {path.name}"
+            raise PatchInvalid(f"{folder} has both {both}: an id has one file", "rename one of them, or remove it")
+        headers[path.stem] = _READERS[path.suffix](path)
+    if not headers:
+        kinds = " or ".join(_READERS)
+        raise CatalogMissing(f"no patches: {folder} holds no {kinds} file", "name another folder with --catalog")
+    return headers
+
+
 def _check(header: Header, targets: Targets) -> None:
     patch = header.patch
     if header.id in targets.sets:
@@ -101,7 +116,8 @@ def _check(header: Header, targets: Targets) -> None:
     package = targets.targets[patch.target].package
     for path in header.files:
         if not path.startswith(f"{package}/"):
-            raise PatchInvalid(f"{header.place}: {path} is not in the package {package}", "correct the patch file")
+            where = f"{header.place}: line {header.lines[path]}"
+            raise PatchInvalid(f"{where}: {path} is not in the package {package}", "correct the patch file")
 
 
 def load_patch(header: Header) -> Patch:
@@ -110,11 +126,7 @@ def load_patch(header: Header) -> Patch:
     The very bytes that the header was read from are run, and no bytecode is written beside them. A patch that is not
     filled in yet is refused here, not with its header: the others of its catalog stay of use.
     """
-    blanks = find_blanks(header.source)
-    if blanks:
-        hint = f"fill it in, then run its test: pytest tests/patches/test_{header.id}.py"
-        words = "; ".join(f"line {line}: {words}" for line, words in blanks)
-        raise PatchInvalid(f"{header.place} is not filled in yet: {words}", hint)
+    refuse_blanks(header)
     module = ModuleType(header.id)
     module.__file__ = str(header.place)
     try:

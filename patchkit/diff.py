@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from patchkit.errors import RewriteUnsound
@@ -27,6 +27,26 @@ class Hunk:
 
     before: LineRange
     after: LineRange
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A hunk of a diff, with its context: what is there before and what is there after."""
+
+    path: str
+    """The file as the diff names it after the change, prefix included."""
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+    old_start: int
+    """Index of the first line, from 0, in the file before."""
+    new_start: int
+    end: int
+    """Number of its last line in the diff, from 1."""
+
+    @property
+    def reverse(self) -> Passage:
+        """The way back."""
+        return replace(self, old=self.new, new=self.old, old_start=self.new_start, new_start=self.old_start)
 
 
 def split_lines(data: bytes) -> list[bytes]:
@@ -70,26 +90,47 @@ def prove(diff: bytes, before: bytes, after: bytes) -> None:
 
 def apply_diff(diff: bytes, data: bytes, *, reverse: bool = False) -> bytes:
     """Apply a unified diff of one file with exact context: no fuzz and no offset."""
+    lines, out, done = split_lines(data), [], 0
+    for passage in read_passages(diff):
+        part = passage.reverse if reverse else passage
+        first = part.old_start
+        if first < done or lines[first : first + len(part.old)] != list(part.old):
+            raise RewriteUnsound(f"the diff does not fit at line {first + 1}", "report this to patchkit")
+        out += [*lines[done:first], *part.new]
+        done = first + len(part.old)
+    return b"".join(out + lines[done:])
+
+
+def read_passages(diff: bytes) -> list[Passage]:
+    """Return the hunks of a unified diff, as unidiff reads them."""
     from unidiff.errors import UnidiffParseError
     from unidiff.patch import PatchSet
 
-    lines, out, done = split_lines(data), [], 0
     try:
         # Latin-1 maps every byte to one character and back, whatever the encoding of the file.
         files = PatchSet.from_string(diff.decode("latin-1"))
     except UnidiffParseError as error:
         raise RewriteUnsound(f"the diff cannot be read back: {error}", "report this to patchkit") from error
-    for hunk in (hunk for file in files for hunk in file):
-        old, new = _sides(hunk)
-        start, length = hunk.source_start, hunk.source_length
-        if reverse:
-            old, new, start, length = new, old, hunk.target_start, hunk.target_length
-        first = start - 1 if length else start
-        if first < done or lines[first : first + len(old)] != old:
-            raise RewriteUnsound(f"the diff does not fit at line {start}", "report this to patchkit")
-        out += lines[done:first] + new
-        done = first + len(old)
-    return b"".join(out + lines[done:])
+    return [
+        _passage(file.target_file.encode("latin-1").decode("utf-8", "replace"), hunk) for file in files for hunk in file
+    ]
+
+
+def _passage(path: str, hunk: ParsedHunk) -> Passage:
+    old, new = _sides(hunk)
+    return Passage(
+        path,
+        tuple(old),
+        tuple(new),
+        _index(hunk.source_start, old),
+        _index(hunk.target_start, new),
+        max((line.diff_line_no or 0 for line in hunk), default=0),
+    )
+
+
+def _index(start: int, lines: list[bytes]) -> int:
+    """Return where a side of a hunk begins, from 0: at the line that it names, an empty one after that line."""
+    return start - 1 if lines else start
 
 
 def _sides(hunk: ParsedHunk) -> tuple[list[bytes], list[bytes]]:

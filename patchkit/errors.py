@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+DEFECT = "this is a defect of the patch: report it to whoever wrote the catalog"
+"""The hint where a patch is wrong, whatever it is applied to."""
+
 
 @dataclass(eq=False)
 class PatchkitError(Exception):

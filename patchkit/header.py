@@ -1,17 +1,18 @@
-"""The head of a patch file, read from its syntax: nothing of the file is run."""
+"""The head of a patch file: what it says about itself, checked; that of a Python file is read from its syntax."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
 from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from patchkit.blanks import find_blanks
 from patchkit.errors import PatchInvalid
 from patchkit.patch import STATUSES, Patch, Upstream
 from patchkit.paths import is_safe
@@ -33,11 +34,13 @@ class Header:
     """Rest of the docstring."""
     patch: Patch
     files: Mapping[str, tuple[str, ...]]
-    """The dotted paths that may change, by path of the file below the site folder."""
+    """The dotted paths that may change, by path of the file below the site folder; empty for a diff: its own lines."""
     source: bytes
     revision: str
     """SHA-256 of the patch file, hexadecimal."""
     place: Path
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Numbers of the lines on which the patch file names the files, by path."""
 
     @property
     def specifier(self) -> SpecifierSet:
@@ -63,11 +66,7 @@ class Header:
 
 def read_header(place: Path) -> Header:
     """Read and check the head of one patch file."""
-    try:
-        source = place.read_bytes()
-    except OSError as error:
-        raise PatchInvalid(f"{place} cannot be read: {error.strerror}", "mend the catalog") from error
-    return parse_header(source, place)
+    return parse_header(read_patch_file(place), place)
 
 
 def parse_header(source: bytes, place: Path) -> Header:
@@ -79,22 +78,103 @@ def parse_header(source: bytes, place: Path) -> Header:
     return _Reader(place, tree).header(source)
 
 
+def refuse_blanks(header: Header) -> None:
+    """Refuse a patch that is not filled in yet; asked where it is used, so that the others of its catalog stay of use."""
+    blanks = find_blanks(header.source)
+    if blanks:
+        test = f", then run its test: pytest tests/patches/test_{header.id}.py" if header.place.suffix == ".py" else ""
+        words = "; ".join(f"line {line}: {words}" for line, words in blanks)
+        raise PatchInvalid(f"{header.place} is not filled in yet: {words}", f"fill it in{test}")
+
+
+def read_patch_file(place: Path) -> bytes:
+    """Return the bytes of a patch file of any kind."""
+    try:
+        return place.read_bytes()
+    except OSError as error:
+        raise PatchInvalid(f"{place} cannot be read: {error.strerror}", "mend the catalog") from error
+
+
+def invalid(place: Path, problem: str) -> PatchInvalid:
+    """Return the refusal of a patch file."""
+    return PatchInvalid(f"{place}: {problem}", "correct the patch file")
+
+
+def checked(
+    place: Path,
+    title: str,
+    reason: str,
+    patch: Patch,
+    files: Mapping[str, tuple[str, ...]],
+    source: bytes,
+    lines: Mapping[str, int],
+) -> Header:
+    """Return the header of a patch file of any kind, whose values are checked here."""
+    if not place.stem.isidentifier() or not place.stem.islower():
+        raise invalid(place, "the name of the file must be snake_case: it is the id of the patch")
+    title, reason = title.strip(), reason.strip()
+    _check(place, patch, reason)
+    return Header(place.stem, title, reason, patch, files, source, digest(source), place, lines)
+
+
+def _check(place: Path, patch: Patch, reason: str) -> None:
+    for name in ("target", "versions", "symptom"):
+        if not isinstance(getattr(patch, name), str) or not getattr(patch, name):
+            raise invalid(place, f"{name} must be a string that is not empty")
+    specifier = _specifier(place, patch.versions, "versions")
+    operators = {part.operator for part in specifier}
+    if not ("==" in operators or (operators & {">=", ">"} and operators & {"<", "<="})):
+        raise invalid(place, f"versions {patch.versions!r} needs both ends, as in '>=0.16,<0.17'")
+    if not isinstance(patch.requires, Mapping):
+        raise invalid(place, "requires must map target names to specifiers")
+    for name, value in patch.requires.items():
+        _specifier(place, value, f"requires[{name!r}]")
+    _check_upstream(place, patch, specifier, reason)
+
+
+def _check_upstream(place: Path, patch: Patch, specifier: SpecifierSet, reason: str) -> None:
+    upstream = patch.upstream
+    if getattr(upstream, "status", None) not in STATUSES:
+        raise invalid(place, f"upstream needs a status, one of {', '.join(STATUSES)}")
+    if not all(isinstance(value, str) for value in vars(upstream).values()):
+        raise invalid(place, "the fields of Upstream must be strings")
+    if upstream.status in STATUSES[-2:] and upstream.status not in reason:
+        raise invalid(place, f"the reason must say why the patch is {upstream.status}, in these words")
+    if not upstream.fixed_in:
+        if upstream.status == "released":
+            raise invalid(place, "upstream.fixed_in is needed when the status is released")
+        return
+    try:
+        fixed_in = Version(upstream.fixed_in)
+    except InvalidVersion as error:
+        raise invalid(place, f"upstream.fixed_in: {error}") from error
+    ends = [part for part in specifier if part.operator in ("<", "<=", "==") and "*" not in part.version]
+    if specifier.contains(fixed_in, prereleases=True) or (ends and _lowest(ends) > fixed_in):
+        raise invalid(place, f"versions {patch.versions!r} reaches into fixed_in {fixed_in}")
+
+
+def _specifier(place: Path, value: object, name: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(str(value))
+    except InvalidSpecifier as error:
+        raise invalid(place, f"{name}: {error}") from error
+
+
+def _lowest(ends: list[Specifier]) -> Version:
+    return min(Version(end.version) for end in ends)
+
+
 class _Reader:
     def __init__(self, place: Path, tree: ast.Module) -> None:
         self._place, self._tree = place, tree
+        self._lines: dict[str, int] = {}
 
     def header(self, source: bytes) -> Header:
-        if not self._place.stem.isidentifier() or not self._place.stem.islower():
-            raise self._error("the name of the file must be snake_case: it is the id of the patch")
         title, _, reason = (ast.get_docstring(self._tree) or "").partition("\n")
         if not title.strip() or not reason.strip():
             raise self._error("a docstring must give a title, a blank line and the reason")
         patch = self._patch()
-        self._check(patch, reason)
-        files = self._files()
-        return Header(
-            self._place.stem, title.strip(), reason.strip(), patch, files, source, digest(source), self._place
-        )
+        return checked(self._place, title, reason, patch, self._files(), source, self._lines)
 
     def _patch(self) -> Patch:
         for node in self._tree.body:
@@ -125,46 +205,6 @@ class _Reader:
         except (ValueError, TypeError, RecursionError, MemoryError) as error:
             raise self._error(f"line {node.lineno}: {name} must be a literal") from error
 
-    def _check(self, patch: Patch, reason: str) -> None:
-        for name in ("target", "versions", "symptom"):
-            if not isinstance(getattr(patch, name), str) or not getattr(patch, name):
-                raise self._error(f"{name} must be a string that is not empty")
-        specifier = self._specifier(patch.versions, "versions")
-        operators = {part.operator for part in specifier}
-        if not ("==" in operators or (operators & {">=", ">"} and operators & {"<", "<="})):
-            raise self._error(f"versions {patch.versions!r} needs both ends, as in '>=0.16,<0.17'")
-        if not isinstance(patch.requires, Mapping):
-            raise self._error("requires must map target names to specifiers")
-        for name, value in patch.requires.items():
-            self._specifier(value, f"requires[{name!r}]")
-        self._check_upstream(patch, specifier, reason)
-
-    def _check_upstream(self, patch: Patch, specifier: SpecifierSet, reason: str) -> None:
-        upstream = patch.upstream
-        if getattr(upstream, "status", None) not in STATUSES:
-            raise self._error(f"upstream must be Upstream(status=…) with one of {', '.join(STATUSES)}")
-        if not all(isinstance(value, str) for value in vars(upstream).values()):
-            raise self._error("the fields of Upstream must be strings")
-        if upstream.status in STATUSES[-2:] and upstream.status not in reason:
-            raise self._error(f"the reason must say why the patch is {upstream.status}, in these words")
-        if not upstream.fixed_in:
-            if upstream.status == "released":
-                raise self._error("upstream.fixed_in is needed when the status is released")
-            return
-        try:
-            fixed_in = Version(upstream.fixed_in)
-        except InvalidVersion as error:
-            raise self._error(f"upstream.fixed_in: {error}") from error
-        ends = [part for part in specifier if part.operator in ("<", "<=", "==") and "*" not in part.version]
-        if specifier.contains(fixed_in, prereleases=True) or (ends and _lowest(ends) > fixed_in):
-            raise self._error(f"versions {patch.versions!r} reaches into fixed_in {fixed_in}")
-
-    def _specifier(self, value: object, name: str) -> SpecifierSet:
-        try:
-            return SpecifierSet(str(value))
-        except InvalidSpecifier as error:
-            raise self._error(f"{name}: {error}") from error
-
     def _files(self) -> dict[str, tuple[str, ...]]:
         files: dict[str, tuple[str, ...]] = {}
         for node in self._tree.body:
@@ -175,7 +215,7 @@ class _Reader:
                     path, within = self._decoration(decorator)
                     if path in files:
                         raise self._error(f"line {node.lineno}: {path} is rewritten twice")
-                    files[path] = within
+                    files[path], self._lines[path] = within, decorator.lineno
         if not files:
             raise self._error('at least one function must be decorated with @patch.rewrites("path", within=(…,))')
         return files
@@ -190,15 +230,11 @@ class _Reader:
         return path, within
 
     def _error(self, problem: str) -> PatchInvalid:
-        return PatchInvalid(f"{self._place}: {problem}", "correct the patch file")
+        return invalid(self._place, problem)
 
 
 def _calls(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == name
-
-
-def _lowest(ends: list[Specifier]) -> Version:
-    return min(Version(end.version) for end in ends)
 
 
 def _address(reference: str, kind: str) -> str:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import sys
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import Protocol
 
-from patchkit.catalog import Catalog, load_patch
-from patchkit.diff import LineRange, changed_lines, split_lines
+from patchkit.catalog import Catalog
+from patchkit.codemod import Codemod
 from patchkit.environment import Environment
-from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, RewriteUnsound
-from patchkit.patch import Patch
+from patchkit.errors import DEFECT, PatchError, RewriteUnsound
+from patchkit.header import Header
+from patchkit.hunks import Hunks
 from patchkit.record import digest
 from patchkit.syntax import parse_quietly
+from patchkit.text import Text
 
-if TYPE_CHECKING:
-    import libcst
-
-    from patchkit.patch import Rewriting
-
-_REPORT = "this is a defect of the patch: report it to whoever wrote the catalog"
+_WAYS = 64
+"""How many ways back are tried at most: where patches leave no mark, each may be there or not."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,36 @@ class Rewrite:
         return frozenset(step.patch_id for step in self.steps)
 
 
+class Cure(Protocol):
+    """What a patch file of any kind can do with a text. Errors are PatchErrors."""
+
+    leaves_mark: bool
+    """Whether a text that carries the patch says so, by a comment; otherwise it may as well have been so always."""
+
+    def __init__(self, header: Header) -> None: ...
+
+    def rewrite(self, text: Text) -> Text:
+        """Return what the patch makes of a text, the text itself where it finds what it wants."""
+
+    def is_settled(self, text: Text) -> bool:
+        """Tell whether the patch finds all that it wants in a text."""
+
+    def restore(self, text: Text) -> Text:
+        """Return a text with the patch taken back, the text itself where it is not there."""
+
+    def prove_extent(self, before: Text, after: Text) -> None:
+        """Refuse a change outside what the patch names."""
+
+
+_CURES: dict[str, type[Cure]] = {".py": Codemod, ".diff": Hunks}
+
+
 class Rewriter:
-    """Runs the patches of a catalog. This is where LibCST is loaded and the catalog's code is run."""
+    """Runs the patches of a catalog over texts, whatever kind they are of, and proves what they make."""
 
     def __init__(self, catalog: Catalog, environment: Environment) -> None:
         self._catalog, self._environment = catalog, environment
-        self._patches: dict[str, Patch] = {}
+        self._cures: dict[str, Cure] = {}
         self._rewrites: dict[tuple[str, str, tuple[str, ...]], Rewrite] = {}
 
     def fold(self, path: str, pristine: bytes, ids: Collection[str]) -> Rewrite:
@@ -69,58 +91,57 @@ class Rewriter:
 
     def restore(self, path: str, data: bytes, ids: Collection[str], pristine_sha256: str) -> Rewrite | None:
         """Take patches back from a patched file; None unless that gives exactly the pristine bytes."""
-        from patchkit import cst
+        for pristine, taken in islice(self._ways_back(Text(path, data), sorted(ids)), _WAYS):
+            if digest(pristine.data) == pristine_sha256:
+                try:
+                    rewrite = self.fold(path, pristine.data, taken)
+                except PatchError:
+                    continue
+                if rewrite.after == data:
+                    return rewrite
+        return None
 
-        taken = []
-        try:
-            module = cst.parse(data, path)
-            for patch_id in sorted(ids, reverse=True):
-                way_back = self._load(patch_id).restorings.get(path)
-                restored = module if way_back is None else _call(way_back, module, patch_id)
-                if restored is not module:
-                    taken.append(patch_id)
-                module = restored
-            pristine = _bytes_of(module, "the way back")
-            if digest(pristine) != pristine_sha256:
-                return None
-            rewrite = self.fold(path, pristine, taken)
-        except PatchError:
-            return None
-        return rewrite if rewrite.after == data else None
+    def _ways_back(self, text: Text, ids: Sequence[str]) -> Iterator[tuple[Text, tuple[str, ...]]]:
+        """Yield what a text may have been before, with the patches that were taken back."""
+        if not ids:
+            yield text, ()
+            return
+        *others, last = ids
+        restored, is_certain = text, False
+        with suppress(PatchError):  # what cannot be taken back is not there; RECORD's digest has the last word
+            restored, is_certain = self._cure(last).restore(text), self._cure(last).leaves_mark
+        if restored is not text:
+            for before, taken in self._ways_back(restored, others):
+                yield before, (*taken, last)
+        if restored is text or not is_certain:
+            yield from self._ways_back(text, others)
 
-    def _load(self, patch_id: str) -> Patch:
-        if patch_id not in self._patches:
-            self._patches[patch_id] = load_patch(self._catalog.headers[patch_id])
-        return self._patches[patch_id]
+    def _cure(self, patch_id: str) -> Cure:
+        if patch_id not in self._cures:
+            header = self._catalog.headers[patch_id]
+            self._cures[patch_id] = _CURES[header.place.suffix](header)
+        return self._cures[patch_id]
 
     def _fold(self, path: str, pristine: bytes, ids: tuple[str, ...]) -> Rewrite:
-        if not ids:
-            return Rewrite(pristine, pristine, ())
-        from patchkit import cst
-
-        data, module, steps = pristine, cst.parse_exactly(pristine, path), []
+        text, steps = Text(path, pristine, pristine), []
         for patch_id in ids:
-            after = _run(self._load(patch_id).rewritings[path], module, data, patch_id)
-            if after == data:
+            after = self._cure(patch_id).rewrite(text)
+            if after is text:
                 continue
-            module = self._prove(path, patch_id, data, after)
-            steps.append(Step(patch_id, data, after))
-            data = after
+            self._prove(patch_id, text, after)
+            steps.append(Step(patch_id, text.data, after.data))
+            text = after
         if steps:
-            _compile(data, path, self._environment)
-        return Rewrite(pristine, data, tuple(steps))
+            _compile(text.data, path, self._environment)
+        return Rewrite(pristine, text.data, tuple(steps))
 
-    def _prove(self, path: str, patch_id: str, before: bytes, after: bytes) -> libcst.Module:
-        """Refuse a rewrite that is not idempotent or that changes more than the nodes that it names."""
-        from patchkit import cst
-
-        module = cst.parse(after, path)
-        again = _call(self._load(patch_id).rewritings[path], module, patch_id)
-        if again is not module and _bytes_of(again, patch_id) != after:
-            raise RewriteUnsound(f"{patch_id} changes {path} again when it is applied to its own result", _REPORT)
-        within = self._catalog.headers[patch_id].files[path]
-        _stays_within(before, after, within, f"{patch_id} changes {path}")
-        return module
+    def _prove(self, patch_id: str, before: Text, after: Text) -> None:
+        """Refuse a rewrite that is not idempotent or that changes more than the patch names."""
+        cure = self._cure(patch_id)
+        if not cure.is_settled(after):
+            problem = f"changes {after.path} again when it is applied to its own result"
+            raise RewriteUnsound(f"{patch_id} {problem}", DEFECT)
+        cure.prove_extent(before, after)
 
 
 @contextmanager
@@ -133,110 +154,6 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _run(rewriting: Rewriting, module: libcst.Module, data: bytes, patch_id: str) -> bytes:
-    """Run a rewrite twice on the tree of some source and return what both runs give."""
-    from patchkit import cst
-
-    first, second = _call(rewriting, module, patch_id), _call(rewriting, module, patch_id)
-    if not cst.is_same(first, second):
-        raise RewriteUnsound(f"{patch_id} gives two different results for the same source", _REPORT)
-    return data if first is module else _bytes_of(first, patch_id)
-
-
-def _bytes_of(module: libcst.Module, patch_id: str) -> bytes:
-    try:
-        return module.bytes
-    except UnicodeError as error:
-        raise RewriteUnsound(f"{patch_id} adds what the file's encoding does not have: {error}", _REPORT) from error
-    except Exception as error:
-        raise RewriteUnsound(f"{patch_id} gives a tree that cannot be printed: {error}", _REPORT) from error
-
-
-def _call(rewriting: Rewriting, module: libcst.Module, patch_id: str) -> libcst.Module:
-    try:
-        return rewriting(module)
-    except PatchError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise RewriteUnsound(f"{patch_id} fails with {type(error).__name__}: {error}", _REPORT) from error
-
-
-def _stays_within(before: bytes, after: bytes, names: tuple[str, ...], what: str) -> None:
-    """Refuse a change outside the definitions named; a marker comment may stand above one of them."""
-    old = _ranges(before, names, all_there=False) + _blanks(before)
-    new = _ranges(after, names, all_there=True) + _blanks(after) + _markers(after)
-    for hunk in changed_lines(before, after):
-        if not (_covered(hunk.before, old) and _covered(hunk.after, new)):
-            line = hunk.after[0]
-            raise RewriteUnsound(f"{what} at line {line}, outside {', '.join(names)}", _REPORT)
-
-
-def _covered(lines: LineRange, ranges: list[LineRange]) -> bool:
-    """Tell whether lines lie in one of the ranges, or in several that adjoin."""
-    wanted = set(range(*lines))
-    for low, high in ranges:
-        wanted -= set(range(low, high))
-    return not wanted
-
-
-def _ranges(data: bytes, names: tuple[str, ...], *, all_there: bool) -> list[LineRange]:
-    """Return the lines of the definitions named; before the change, one that it adds may be missing."""
-    tree, found = parse_quietly(data), []
-    for name in names:
-        try:
-            found += _imports(tree) if name == "import" else [_definition(tree, name)]
-        except AnchorNotFound:
-            if all_there:
-                raise
-    return found
-
-
-def _blanks(data: bytes) -> list[LineRange]:
-    """Return the blank lines: which of several equal ones a diff calls changed says nothing."""
-    lines = enumerate(split_lines(data), start=1)
-    return [(number, number + 1) for number, line in lines if not line.strip()]
-
-
-def _markers(data: bytes) -> list[LineRange]:
-    lines = enumerate(split_lines(data), start=1)
-    return [(number, number + 1) for number, line in lines if line.strip().startswith(b"# patchkit: ")]
-
-
-def _imports(tree: ast.Module) -> list[LineRange]:
-    return [
-        (node.lineno, (node.end_lineno or node.lineno) + 1)
-        for node in tree.body
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-    ]
-
-
-def _definition(tree: ast.Module, dotted: str) -> LineRange:
-    scope: ast.AST = tree
-    for name in dotted.split("."):
-        found = [node for node in _definitions(scope) if node.name == name]
-        if len(found) != 1:
-            kind = AnchorAmbiguous if found else AnchorNotFound
-            raise kind(f"{dotted}: {name} is defined {len(found)} times", _REPORT)
-        (node,) = found
-        scope = node
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    return first, (node.end_lineno or first) + 1
-
-
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
-def _definitions(scope: ast.AST) -> list[_Definition]:
-    """Return the definitions directly in a scope, also those under an ``if`` or ``try``."""
-    found: list[_Definition] = []
-    for child in ast.iter_child_nodes(scope):
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.append(child)
-        elif isinstance(child, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
-            found += _definitions(child)
-    return found
 
 
 _COMPILE = "import sys; compile(sys.stdin.buffer.read(), sys.argv[1], 'exec', dont_inherit=True)"
@@ -261,6 +178,4 @@ def _compile(data: bytes, path: str, environment: Environment) -> None:
                 subprocess.run(command, input=data, capture_output=True, timeout=60, check=True)
     except (SyntaxError, ValueError, subprocess.SubprocessError, OSError) as error:
         version = ".".join(map(str, environment.version))
-        raise RewriteUnsound(
-            f"{path} does not compile for Python {version} once rewritten: {error}", _REPORT
-        ) from error
+        raise RewriteUnsound(f"{path} does not compile for Python {version} once rewritten: {error}", DEFECT) from error

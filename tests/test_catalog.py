@@ -90,7 +90,7 @@ def test_no_patches(catalog: Catalog, tmp_path: Path, name: str | None) -> None:
     if name:
         (tmp_path / "patches" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "patches" / name).write_text("")
-    with pytest.raises(CatalogMissing, match=r"^no patches: .*patches holds no \.py file$"):
+    with pytest.raises(CatalogMissing, match=r"^no patches: .*patches holds no \.py or \.diff file$"):
         load_catalog(tmp_path)
 
 
@@ -116,9 +116,9 @@ def test_set_of_an_unknown_patch(catalog: Catalog, tmp_path: Path) -> None:
             "other",
             {"path": "worker/core.py"},
             PatchInvalid,
-            r"other\.py: worker/core\.py is not in the package engine$",
+            r"other\.py: line \d+: worker/core\.py is not in the package engine$",
         ),
-        ("other", {"path": "engine.py"}, PatchInvalid, r"other\.py: engine\.py is not in the package engine$"),
+        ("other", {"path": "engine.py"}, PatchInvalid, r": line \d+: engine\.py is not in the package engine$"),
         ("other", {"path": "engine_alias/a.py"}, PatchInvalid, "is not in the package engine$"),
     ],
     ids=["set of that name", "unknown target", "requires an unknown one", "other package", "module", "longer name"],

@@ -83,6 +83,19 @@ DEFAULTS = {
     "old": 'models = ["llama", "qwen"]',
     "new": "models = ['llama', 'qwen', 'kimi']",
 }
+DIFF = """\
+title = "The engine takes another model"
+reason = "It does not list it."
+target = "engine"
+versions = ">=1.0,<2.0"
+symptom = "model is refused"
+
+[upstream]
+status = "released"
+fixed_in = "2.0"
+
+"""
+"""The head of a diff patch."""
 TARGETS = """\
 schema = 1
 default = ["all"]
@@ -125,13 +138,13 @@ def install(
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText\n".encode()
     )
     contents[f"{metadata.name}/INSTALLER"] = b"pip\n"
+    contents[f"data_of_{name}/configs/E=8,N=512.json"] = b"{}"
     for path, data in contents.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_bytes(data)
     all_rows = [
         ("../../../bin/tool", "sha256=AAAA", "1"),
         *(row(path, data) for path, data in contents.items()),
-        (f"{name}/configs/E=8,N=512.json", "sha256=AAAA", "1"),
         (f"{name}/__pycache__/core.cpython-311.pyc", "", ""),
         (f"{metadata.name}/RECORD", "", ""),
         *(rows or []),
@@ -183,6 +196,14 @@ def write_catalog(place: Path, patches: Mapping[str, Mapping[str, str]], extra: 
         (place / "patches" / f"{name}.py").write_text(patch_text(**fields))
     names = ", ".join(f'"{name}"' for name in patches)
     (place / "targets.toml").write_text(dedent(TARGETS).format(patches=names) + extra)
+    return place
+
+
+def write_diff(catalog: Path, patch_id: str, diff: str | bytes, head: str = DIFF) -> Path:
+    """Write a diff patch into a catalog folder."""
+    place = catalog / "patches" / f"{patch_id}.diff"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(head.encode() + (diff.encode() if isinstance(diff, str) else diff))
     return place
 
 
