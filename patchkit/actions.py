@@ -55,7 +55,7 @@ def diff(catalog: Catalog, environment: Environment, selection: Selection, *, al
     survey = Survey(catalog, environment)
     plan = _plan_apply(survey, selection, allow_unlisted)
     findings = [*inspect_journals(survey), *plan.findings]
-    return _report("diff", survey, selection.ids, findings, plan.changes)
+    return report_of("diff", survey, selection.ids, findings, plan.changes)
 
 
 def apply(
@@ -69,7 +69,7 @@ def apply(
     def verify(survey: Survey) -> Iterable[Finding]:
         yield from inspect_selection(survey, selection)
 
-    return _carry_out("apply", catalog, environment, selection.ids, planner, verify, dry_run)
+    return carry_out("apply", catalog, environment, selection.ids, planner, verify, dry_run)
 
 
 def revert(catalog: Catalog, environment: Environment, names: Collection[str], *, dry_run: bool) -> Report:
@@ -87,7 +87,7 @@ def revert(catalog: Catalog, environment: Environment, names: Collection[str], *
             message = f"{change.path} still carries {', '.join(sorted(change.undone))}"
             yield Finding("still-applied", message, "run the command again", None, change.path)
 
-    return _carry_out("revert", catalog, environment, ids, planner, verify, dry_run)
+    return carry_out("revert", catalog, environment, ids, planner, verify, dry_run)
 
 
 def digests(catalog: Catalog, environment: Environment, wheels: Collection[Path], *, write: bool) -> Report:
@@ -131,10 +131,10 @@ def _inspect(verb: str, catalog: Catalog, environment: Environment, selection: S
         *inspect_selection(survey, selection),
         *inspect_loading(survey, selection),
     ]
-    return _report(verb, survey, selection.ids, findings, ())
+    return report_of(verb, survey, selection.ids, findings, ())
 
 
-def _carry_out(
+def carry_out(
     verb: str,
     catalog: Catalog,
     environment: Environment,
@@ -151,7 +151,7 @@ def _carry_out(
         obsolete = {} if findings else _obsolete(survey)
         sites = {change.site for change in plan.changes} | (_leftovers(survey, obsolete) if verb == "revert" else set())
         if findings or dry_run or not sites:
-            return _report(verb, survey, ids, findings, plan.changes if dry_run else ())
+            return report_of(verb, survey, ids, findings, plan.changes if dry_run else ())
         with _transaction(sites, environment) as transaction:
             if _is_current(survey, plan.changes, sites):
                 transaction.commit(plan.changes, {site: obsolete.get(site, set()) for site in sites}, catalog)
@@ -162,7 +162,7 @@ def _carry_out(
         raise Locked("other runs keep changing the tree", "wait for them to end, then run the same command again")
     survey = Survey(catalog, environment)
     findings = [*inspect_journals(survey), *verify(survey)]
-    return _report(verb, survey, ids, findings, plan.changes, is_written=True)
+    return report_of(verb, survey, ids, findings, plan.changes, is_written=True)
 
 
 def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Survey:
@@ -212,7 +212,7 @@ def _is_current(survey: Survey, changes: Collection[Change], sites: Collection[P
     )
 
 
-def _report(
+def report_of(
     verb: str,
     survey: Survey,
     ids: Collection[str],
@@ -221,6 +221,7 @@ def _report(
     *,
     is_written: bool = False,
 ) -> Report:
+    """Return the report of a verb on what was surveyed."""
     found = tuple(findings)
     states = survey.states(name for name in sorted(ids) if name in survey.catalog.headers)
     return Report(

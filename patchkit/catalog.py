@@ -9,7 +9,7 @@ from types import ModuleType
 
 from patchkit.diff_header import read_diff_header
 from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
-from patchkit.header import Header, read_header, refuse_blanks
+from patchkit.header import Header, read_header, find_blank
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
 
@@ -126,7 +126,9 @@ def load_patch(header: Header) -> Patch:
     The very bytes that the header was read from are run, and no bytecode is written beside them. A patch that is not
     filled in yet is refused here, not with its header: the others of its catalog stay of use.
     """
-    refuse_blanks(header)
+    blank = find_blank(header)
+    if blank is not None:
+        raise blank
     module = ModuleType(header.id)
     module.__file__ = str(header.place)
     try:

@@ -16,7 +16,7 @@ GROUPS = {
     "Change": ("apply", "revert", "wheel"),
     "Gate": ("check", "preflight"),
     "Diagnose": ("explain",),
-    "For catalog authors": ("new", "digests"),
+    "For catalog authors": ("new", "record", "digests"),
     "For the shell": ("completion",),
 }
 """The verbs as the help shows them; each is a module of ``patchkit.verbs`` with a ``command``."""

@@ -33,21 +33,29 @@ def brought(what: str, environment: Environment) -> Iterator[Path]:
 
 
 def _download(requirement: str, folder: Path, environment: Environment) -> Path:
-    """Let pip of the target's interpreter download the wheel that fits it, and nothing that it depends on."""
-    python = environment.python or sys.executable
-    command = [python, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary", ":all:", "--dest", str(folder), requirement]
-    hint = "see what pip says, or download the wheel in another way and name its file"
+    """Let pip, the target's or else our own, download the wheel that fits the target, and nothing that it depends on."""
+    problem = ""
+    for python in dict.fromkeys((environment.python or sys.executable, sys.executable)):
+        problem = problem or _pip(python, requirement, folder, environment)
+        wheels = list(folder.glob("*.whl"))
+        if len(wheels) == 1:
+            return wheels[0]
+    hint = f"download it in another way (pip download --no-deps {requirement}), and name the file of the wheel"
+    raise DownloadFailed(f"pip does not bring {requirement}: {problem}", hint)
+
+
+def _pip(python: str, requirement: str, folder: Path, environment: Environment) -> str:
+    """Run pip, and return what it says went wrong; nothing of a wheel is run."""
+    version = ".".join(map(str, environment.version))
+    command = [python, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+    command += ["--python-version", version, "--dest", str(folder), requirement]
     try:
-        # pip shows its progress on our error stream: a wheel can have 500 MB, and the output is the report's.
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=subprocess.PIPE, check=False)
+        # In the empty folder: `-m` would take a module of the working directory for pip. Its progress goes to our
+        # error stream: a wheel can have 500 MB, and the output is the report's.
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=subprocess.PIPE, check=False
+        )
     except OSError as error:
-        raise DownloadFailed(
-            f"{python} cannot be run: {error.strerror}", "name an interpreter with --python"
-        ) from error
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode != 0 or len(wheels) != 1:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit {done.returncode}"]
-        errors = [line for line in lines if line.startswith("ERROR:")] or lines
-        raise DownloadFailed(f"pip of {python} does not bring {requirement}: {errors[0]}", hint)
-    return wheels[0]
+        return f"{python} cannot be run: {error.strerror}"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit {done.returncode}"]
+    return next((line for line in lines if line.startswith("ERROR:")), lines[-1])

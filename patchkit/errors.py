@@ -52,6 +52,12 @@ class UnknownName(ConfigError):
     code: ClassVar[str] = "unknown-name"
 
 
+class SeveralTargets(PatchkitError):
+    """Refuse to make one patch of edits in several distributions."""
+
+    code: ClassVar[str] = "several-targets"
+
+
 class EnvironmentInvalid(PatchkitError):
     """Refuse an interpreter, site folder or root folder that cannot be examined."""
 

@@ -78,13 +78,14 @@ def parse_header(source: bytes, place: Path) -> Header:
     return _Reader(place, tree).header(source)
 
 
-def refuse_blanks(header: Header) -> None:
-    """Refuse a patch that is not filled in yet; asked where it is used, so that the others of its catalog stay of use."""
+def find_blank(header: Header) -> PatchInvalid | None:
+    """Return the refusal of a patch that is not filled in yet; the others of its catalog stay of use."""
     blanks = find_blanks(header.source)
-    if blanks:
-        test = f", then run its test: pytest tests/patches/test_{header.id}.py" if header.place.suffix == ".py" else ""
-        words = "; ".join(f"line {line}: {words}" for line, words in blanks)
-        raise PatchInvalid(f"{header.place} is not filled in yet: {words}", f"fill it in{test}")
+    if not blanks:
+        return None
+    test = f", then run its test: pytest tests/patches/test_{header.id}.py" if header.place.suffix == ".py" else ""
+    words = "; ".join(f"line {line}: {words}" for line, words in blanks)
+    return PatchInvalid(f"{header.place} is not filled in yet: {words}", f"fill it in{test}")
 
 
 def read_patch_file(place: Path) -> bytes:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -14,8 +14,8 @@ from packaging.version import Version
 from patchkit.environment import Environment
 from patchkit.errors import EditableInstall, RecordMalformed, RecordMissing, SourceUnreadable, TargetError
 from patchkit.marker import NAME, Marker, hold_against, read_marker
-from patchkit.paths import inside, read_regular, resolve_in_root, resolve_within
-from patchkit.record import RecordRow, digest, read_rows
+from patchkit.paths import inside, is_safe, open_regular, read_regular, resolve_in_root, resolve_within
+from patchkit.record import RecordRow, digest, digest_file, list_paths, read_rows
 from patchkit.targets import Target, normalise
 
 _SHOWN = 4
@@ -33,6 +33,8 @@ class Installation:
     site: Path
     rows: Mapping[str, RecordRow]
     """RECORD's rows of the files that patches touch, by path."""
+    metadata: Path
+    """The folder that holds RECORD."""
     marker: Marker = field(default_factory=Marker)
     """What a patched wheel says of its files: RECORD then lists them as patched."""
 
@@ -106,6 +108,24 @@ def find_installation(target: Target, environment: Environment, paths: Collectio
     return _owner(target, candidates, {*paths, f"{target.package}/__init__.py"})
 
 
+def find_target(distribution: str, environment: Environment) -> Target | None:
+    """Return a target for a distribution that no catalog names, by the one package that its RECORD lists."""
+    name = normalise(distribution)
+    for site in environment.sites:
+        for candidate in _candidates(site, Target(name, "", (name,)), environment.root):
+            place = candidate.place / "RECORD"
+            try:
+                paths = list_paths(candidate.read("RECORD"), str(place))
+            except OSError as error:
+                raise RecordMissing(f"{place} cannot be read: {error.strerror}", "install it from a wheel") from error
+            found = sorted({path.split("/")[0] for path in paths if re.fullmatch(r"[^\W\d]\w*/__init__\.py", path)})
+            if len(found) != 1:
+                what = f"{len(found)} packages ({', '.join(found[:_SHOWN])})" if found else "no package"
+                raise TargetError(f"{name} has {what}, and a target has one", "name another distribution")
+            return Target(name, found[0], (name,))
+    return None
+
+
 def _candidates(site: Path, target: Target, root: Path | None) -> list[_Candidate]:
     """Return the metadata folders in a site folder that belong to a target's distributions."""
     try:
@@ -144,7 +164,7 @@ def _owner(target: Target, candidates: list[_Candidate], wanted: Collection[str]
                 "with different digests",
                 f"uninstall both and install one of them: pip uninstall {candidate.name} {other.name}",
             )
-    return Installation(target, candidate.name, _version(candidate), candidate.site, rows, marker)
+    return Installation(target, candidate.name, _version(candidate), candidate.site, rows, candidate.place, marker)
 
 
 def _read_metadata(candidate: _Candidate, wanted: Collection[str]) -> tuple[Marker, dict[str, RecordRow]]:
@@ -214,6 +234,34 @@ def _version(candidate: _Candidate) -> Version:
         raise RecordMissing(f"{place} gives no valid version: {error}", f"reinstall {candidate.name}") from error
 
 
+def read_record(installation: Installation, root: Path | None) -> tuple[Installation, frozenset[str]]:
+    """Return an installation with every row of RECORD that has a digest, and all paths that RECORD lists."""
+    candidate = _Candidate(installation.distribution, installation.metadata, installation.site, root)
+    place = str(candidate.place / "RECORD")
+    try:
+        data = candidate.read("RECORD")
+    except OSError as error:
+        raise RecordMissing(f"{place} cannot be read: {error.strerror}", installation.reinstall) from error
+    paths = list_paths(data, place)
+    # What leads out of the site folder, as ../../bin/NAME does, is the installer's own and no source.
+    wanted = {path for path, has_digest in paths.items() if has_digest and is_safe(path)}
+    return replace(installation, rows=read_rows(data, wanted, place)), frozenset(paths)
+
+
+def source_digest(installation: Installation, path: str, root: Path | None) -> str | None:
+    """Return the digest of a file of any size, or None when it is not there; refuse what is no regular file."""
+    try:
+        place = resolve_within(installation.site, path)
+        link = os.readlink(place) if place.is_symlink() else None
+        real = place if link is None else _led_to(place, link, root)
+        with open_regular(real, follow=link is not None and root is None) as file:
+            return digest_file(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SourceUnreadable(f"{path} cannot be read: {error.strerror}", installation.reinstall) from error
+
+
 def read_source(installation: Installation, path: str, root: Path | None) -> Source | None:
     """Return a file of an installation, or None when it is not there; refuse what is no regular file."""
     place = resolve_within(installation.site, path)
@@ -229,7 +277,10 @@ def read_source(installation: Installation, path: str, root: Path | None) -> Sou
 
 def read_link(place: Path, link: str, root: Path | None) -> bytes:
     """Return what a link at a place leads to; below a root, as a process inside the root would follow it."""
+    return read_regular(_led_to(place, link, root), follow=root is None)
+
+
+def _led_to(place: Path, link: str, root: Path | None) -> Path:
     if root is None:
-        return read_regular(place.parent / link)
-    found = resolve_in_root(root, link if os.path.isabs(link) else f"{place.parent.relative_to(root)}/{link}")
-    return read_regular(found, follow=False)
+        return place.parent / link
+    return resolve_in_root(root, link if os.path.isabs(link) else f"{place.parent.relative_to(root)}/{link}")

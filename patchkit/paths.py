@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from patchkit.errors import PathEscape
 
 _MAX_LINKS = 40
-_MAX_SIZE = 32 * 2**20
+MAX_SIZE = 32 * 2**20
+"""Of a file that is read whole, in bytes; no source is larger."""
 
 
 def is_safe(path: str) -> bool:
@@ -30,15 +34,21 @@ def read_regular(place: Path, *, follow: bool = True) -> bytes:
 
     A pipe or a device in its place neither blocks nor answers, and a giant file is not read.
     """
+    with open_regular(place, follow=follow) as file:
+        if os.fstat(file.fileno()).st_size > MAX_SIZE:
+            raise OSError(errno.EFBIG, f"larger than {MAX_SIZE} bytes")
+        return file.read()
+
+
+@contextmanager
+def open_regular(place: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+    """Open a regular file of any size, with an OSError for anything else."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        if status.st_size > _MAX_SIZE:
-            raise OSError(errno.EFBIG, f"larger than {_MAX_SIZE} bytes")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
+            yield file
     finally:
         os.close(descriptor)
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from patchkit.errors import RecordMalformed
 
@@ -30,6 +31,19 @@ class RecordRow:
 def digest(data: bytes) -> str:
     """Return the hexadecimal SHA-256 of some bytes."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_file(file: BinaryIO) -> str:
+    """Return the hexadecimal SHA-256 of a file of any size."""
+    sha256 = hashlib.sha256()
+    while block := file.read(2**20):
+        sha256.update(block)
+    return sha256.hexdigest()
+
+
+def list_paths(data: bytes, where: str) -> dict[str, bool]:
+    """Return every path of a RECORD, and whether it has a digest there."""
+    return {elements[0]: bool(elements[1:] and elements[1]) for elements in _elements(data, where) if elements}
 
 
 def read_rows(data: bytes, wanted: Collection[str], where: str) -> dict[str, RecordRow]:

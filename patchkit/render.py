@@ -138,6 +138,10 @@ class Renderer:
             show_verdict(self._screen, verdict, {state.id: _to_open(state) for state in report.patches})
 
     def _stat(self, report: Report) -> None:
+        if report.recording is not None:
+            for edit in report.recording.edits:
+                self._screen.line(edit.as_line)
+            return
         for change in report.changes:
             hunks = changed_lines(change.before, change.after)
             added = sum(hunk.after[1] - hunk.after[0] for hunk in hunks)

@@ -14,6 +14,7 @@ from patchkit.survey import PatchState, Survey
 
 if TYPE_CHECKING:
     from patchkit.gates.verdict import Verdict
+    from patchkit.recording import Recording
     from patchkit.symptoms import Symptom
 
 SCHEMA = 1
@@ -81,6 +82,8 @@ class Report:
     """The patched wheel, for ``wheel``; None where there was nothing to patch."""
     statement: Mapping[str, object] | None = None
     """The CycloneDX document, for ``statement``."""
+    recording: Recording | None = None
+    """The edits that were made by hand, for ``record``."""
 
     @property
     def exit_code(self) -> int:
@@ -113,6 +116,8 @@ def to_json(report: Report) -> dict[str, object]:
         explained = _verdict(report.verdict)
     if report.verb == "statement":
         explained = {"statement": report.statement}
+    if report.recording is not None:
+        explained = report.recording.to_json()
     return {
         "schema": SCHEMA,
         "verb": report.verb,

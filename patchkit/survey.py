@@ -13,7 +13,7 @@ from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import JournalCorrupt, PatchError, PatchkitError, TargetError
 from patchkit.facts import Examiner, FileFacts, came_patched
-from patchkit.header import Header
+from patchkit.header import Header, find_blank
 from patchkit.installation import Installation, find_installation
 from patchkit.journal import Journal, read_journal
 
@@ -166,6 +166,9 @@ class Survey:
         return None
 
     def _file_state(self, patch_id: str, facts: FileFacts) -> tuple[str, PatchkitError | None]:
+        blank = find_blank(self.catalog.headers[patch_id])
+        if blank is not None:
+            return "conflict", blank  # also where the digests are listed already
         if facts.carried is None:
             return "foreign", facts.error
         if facts.source is None:

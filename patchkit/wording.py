@@ -37,6 +37,10 @@ def summarise(report: Report) -> str:
         known = len(report.symptoms) or "no"
         lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
         return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
+    if report.recording is not None:
+        from patchkit import recording
+
+        return recording.summarise(report.recording, len(distinct(report.findings)))
     if report.created:
         return f"new: {len(report.created)} files written; fill them in, then run pytest {report.created[1].path}"
     count = len(distinct(report.findings))

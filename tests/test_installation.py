@@ -9,7 +9,15 @@ from packaging.version import Version
 
 from patchkit.environment import Environment
 from patchkit.errors import EditableInstall, PathEscape, RecordMalformed, RecordMissing, SourceUnreadable, TargetError
-from patchkit.installation import Installation, Source, find_installation, normalise, read_link, read_source
+from patchkit.installation import (
+    Installation,
+    Source,
+    find_installation,
+    normalise,
+    read_link,
+    read_record,
+    read_source,
+)
 from patchkit.record import RecordRow, digest
 from patchkit.targets import Target
 from tests.trees import ENGINE, install, row
@@ -50,6 +58,7 @@ def test_installation(tmp_path: Path) -> None:
             "engine/__init__.py": RecordRow("engine/__init__.py", digest(b""), 0),
             PATH: RecordRow(PATH, digest(data), len(data)),
         },
+        tmp_path / "engine-1.5+cpu.dist-info",
     )
     assert found(tmp_path).reinstall == "pip install --force-reinstall --no-deps engine==1.5+cpu"
 
@@ -296,3 +305,13 @@ def test_source_below_a_root_is_not_read_outside(tmp_path: Path) -> None:
     place.symlink_to(tmp_path / "outside.py")
     assert read_source(found(root / "site-packages", root=root), PATH, root) is None
     assert read_source(found(root / "site-packages"), PATH, None) is not None
+
+
+def test_record_that_has_gone(tmp_path: Path) -> None:
+    metadata = install(tmp_path, "engine", "1.5", FILES)
+    installation = found(tmp_path)
+    whole, paths = read_record(installation, None)
+    assert set(installation.rows) < set(whole.rows) < paths
+    (metadata / "RECORD").unlink()
+    with pytest.raises(RecordMissing, match=r"RECORD cannot be read: No such file or directory$"):
+        read_record(installation, None)

@@ -241,3 +241,15 @@ def test_tree_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
     made = rewriter(tmp_path, "return module.with_changes(body=(None,))")
     with pytest.raises(RewriteUnsound, match="gives a tree that cannot be printed"):
         made.fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+
+
+@pytest.mark.parametrize(
+    "body", ["raise AnchorNotFound('not here')", substitute("qwen", "kimi")], ids=["refused", "other"]
+)
+def test_way_back_counts_only_where_the_patch_leads_from_there(tmp_path: Path, body: str) -> None:
+    rewriter(tmp_path, body.replace("raise ", "from patchkit.errors import AnchorNotFound\nraise "))
+    patch = tmp_path / "patches/engine_models.py"
+    way_back = f"\n\n@patch.restores('engine/core.py')\ndef restore(module):\n    return cst.parse_module({ENGINE!r})\n"
+    patch.write_text(patch.read_text() + way_back)
+    made = Rewriter(load_catalog(tmp_path), OWN)
+    assert made.restore("engine/core.py", b"x = 1\n", {"engine_models"}, digest(ENGINE.encode())) is None

@@ -1,0 +1,46 @@
+"""Pristine files out of the wheel of what is installed: one that is given, or one that pip downloads."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+
+from patchkit.download import brought
+from patchkit.environment import Environment
+from patchkit.errors import WheelInvalid
+from patchkit.installation import Installation
+from patchkit.paths import MAX_SIZE
+from patchkit.record import digest
+
+
+def read_pristine(
+    installation: Installation, paths: Collection[str], wheel: Path | None, environment: Environment
+) -> dict[str, bytes]:
+    """Return the bytes that RECORD lists for some files; a wheel counts only if it has exactly these."""
+    if not paths:
+        return {}
+    upstream = installation.marker.upstream or installation.version
+    with brought(str(wheel or f"{installation.distribution}=={upstream}"), environment) as place:
+        return _read(installation, paths, place)
+
+
+def _read(installation: Installation, paths: Collection[str], wheel: Path) -> dict[str, bytes]:
+    hint = f"name the wheel of {installation.distribution} {installation.version} with --wheel"
+    found = {}
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for path in paths:
+                # A hostile archive may unpack to more than it says, and to much more than any source.
+                with archive.open(path) as file:
+                    found[path] = file.read(MAX_SIZE + 1)
+    except KeyError as error:
+        raise WheelInvalid(f"{wheel.name} does not have {path}", hint) from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise WheelInvalid(f"{wheel} is not a wheel: {error}", hint) from error
+    for path, data in found.items():
+        if digest(data) != installation.rows[path].sha256:
+            what = f"{installation.distribution} {installation.version}"
+            raise WheelInvalid(f"{path} of {wheel.name} is not what RECORD of {what} lists", hint)
+    return found
