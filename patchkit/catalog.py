@@ -9,7 +9,7 @@ from types import ModuleType
 
 from patchkit.diff_header import read_diff_header
 from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
-from patchkit.header import Header, read_header, find_blank
+from patchkit.header import Header, find_blank, read_header
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,12 +26,14 @@ def brought(what: str, environment: Environment) -> Iterator[Path]:
     except InvalidRequirement as error:
         hint = "name a .whl file, or a requirement as vllm==0.16.0"
         raise DownloadFailed(f"{what!r} is neither a wheel nor a requirement", hint) from error
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="patchkit-") as folder:
         yield _download(requirement, Path(folder), environment)
 
 
 def _download(requirement: str, folder: Path, environment: Environment) -> Path:
-    """Let pip, the target's or else our own, download the wheel that fits the target, and nothing that it depends on."""
+    """Let pip, the target's or else our own, download the wheel that fits the target, and nothing else."""
     problem = ""
     for python in dict.fromkeys((environment.python or sys.executable, sys.executable)):
         problem = problem or _pip(python, requirement, folder, environment)
@@ -46,6 +46,8 @@ def _download(requirement: str, folder: Path, environment: Environment) -> Path:
 
 def _pip(python: str, requirement: str, folder: Path, environment: Environment) -> str:
     """Run pip, and return what it says went wrong; nothing of a wheel is run."""
+    import subprocess
+
     version = ".".join(map(str, environment.version))
     command = [python, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     command += ["--python-version", version, "--dest", str(folder), requirement]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from patchkit.diff import Passage, changed_lines, read_passages, split_lines
 from patchkit.diff_header import may_follow, split_head
 from patchkit.errors import DEFECT, AnchorAmbiguous, AnchorNotFound, RewriteUnsound
-from patchkit.header import Header, invalid, find_blank
+from patchkit.header import Header, find_blank, invalid
 from patchkit.text import Text
 
 _HINT = "this release is not one that the diff was made for; record it anew, or exclude the patch"

@@ -89,4 +89,6 @@ def change_of(
         undone=frozenset(),
         steps=steps,
         diff=diff,
+        is_listed=facts.listing is not None,
+        is_result_listed=bool(facts.listing and frozenset(patches) in facts.listing.patched),
     )

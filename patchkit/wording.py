@@ -29,41 +29,56 @@ def to_do(state: PatchState) -> str:
 
 def summarise(report: Report) -> str:
     """Return the last line: what the run comes to."""
-    if report.verdict is not None:
-        from patchkit.gates import view
-
-        return f"preflight: {view.summarise(report.verdict)}"
-    if report.verb == "explain" and (report.ok or report.symptoms):
-        known = len(report.symptoms) or "no"
-        lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
-        return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
-    if report.recording is not None:
-        from patchkit import recording
-
-        return recording.summarise(report.recording, len(distinct(report.findings)))
-    if report.created:
-        return f"new: {len(report.created)} files written; fill them in, then run pytest {report.created[1].path}"
+    own = _own_words(report)
+    if own is not None:
+        return own
     count = len(distinct(report.findings))
-    in_place = sum(state.state in ("applied", "upstream") for state in report.patches)
-    others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)
-    rest = f", {others} {'is' if others == 1 else 'are'} not for what is installed" if others else ""
     if report.verb == "status" and report.patches:
-        return f"status: {in_place} of {len(report.patches)} patches in place{rest}"
+        return f"status: {_in_place(report, f'of {len(report.patches)} patches')}"
     if count:
         is_writer = report.verb in ("apply", "revert", "wheel")
         refused = ", nothing was written" if is_writer and not report.is_written else ""
         return f"{report.verb}: {count} finding{'s' if count != 1 else ''}{refused}"
-    files = len(report.changes)
-    number = f"{files} file{'s' if files != 1 else ''}"
     if report.verb == "wheel":
         return _built(report)
     if report.verb == "check":
-        return f"check: {in_place} patch{'es' if in_place != 1 else ''} in place{rest}"
-    if report.verb in ("apply", "revert") and not files:
-        return f"{report.verb}: nothing to do"
+        return f"check: {_in_place(report)}"
     if report.verb in ("apply", "revert"):
-        return f"{report.verb}: {number} {'written' if report.is_written else 'would be written'}"
+        files = len(report.changes)
+        done = "written" if report.is_written else "would be written"
+        return (
+            f"{report.verb}: {files} file{'s' if files != 1 else ''} {done}"
+            if files
+            else f"{report.verb}: nothing to do"
+        )
     return ""
+
+
+def _own_words(report: Report) -> str | None:
+    """Return the last line of a verb that reports something else than patches and changes."""
+    if report.verdict is not None:
+        from patchkit.gates import view
+
+        return f"preflight: {view.summarise(report.verdict)}"
+    if report.recording is not None:
+        from patchkit import recording
+
+        return recording.summarise(report.recording, len(distinct(report.findings)))
+    if report.verb == "explain" and (report.ok or report.symptoms):
+        known = len(report.symptoms) or "no"
+        lines = f"{report.lines} line{'s' if report.lines != 1 else ''}"
+        return f"explain: {known} known error{'s' if known != 1 else ''} in {lines}"
+    if report.created:
+        return f"new: {len(report.created)} files written; fill them in, then run pytest {report.created[1].path}"
+    return None
+
+
+def _in_place(report: Report, of: str | None = None) -> str:
+    """Return how many patches are in place, and how many are for something else."""
+    count = sum(state.state in ("applied", "upstream") for state in report.patches)
+    others = sum(state.state in ("not-applicable", "not-installed") for state in report.patches)
+    rest = f", {others} {'is' if others == 1 else 'are'} not for what is installed" if others else ""
+    return f"{count} {of or ('patch' if count == 1 else 'patches')} in place{rest}"
 
 
 def _built(report: Report) -> str:

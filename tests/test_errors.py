@@ -23,6 +23,7 @@ CODES = {
     "FileMissing": "missing-file",
     "RecordMissing": "record-missing",
     "RecordMalformed": "record-malformed",
+    "SeveralTargets": "several-targets",
     "WheelInvalid": "wheel-invalid",
     "WheelExists": "wheel-exists",
     "DownloadFailed": "download-failed",

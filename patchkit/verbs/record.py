@@ -50,7 +50,10 @@ def command(
     symptom: str,
     adopt: bool,
 ) -> int:
-    """Show what was edited by hand in what is installed, and make a patch of it."""
+    """Make a patch of what was edited by hand.
+
+    Each installed file is compared with RECORD, and what it was is taken from the wheel of that release.
+    """
     if adopt and folder is not None:
         raise click.UsageError(
             "--adopt and --write exclude each other: write the patch, then adopt it from its --catalog"
