@@ -9,7 +9,7 @@ from types import ModuleType
 
 from patchkit.diff_header import read_diff_header
 from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
-from patchkit.header import Header, find_blank, read_header
+from patchkit.header import Header, read_header
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
 
@@ -123,12 +123,8 @@ def _check(header: Header, targets: Targets) -> None:
 def load_patch(header: Header) -> Patch:
     """Run a patch file and return its patch with the rewrites.
 
-    The very bytes that the header was read from are run, and no bytecode is written beside them. A patch that is not
-    filled in yet is refused here, not with its header: the others of its catalog stay of use.
+    The very bytes that the header was read from are run, and no bytecode is written beside them.
     """
-    blank = find_blank(header)
-    if blank is not None:
-        raise blank
     module = ModuleType(header.id)
     module.__file__ = str(header.place)
     try:

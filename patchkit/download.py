@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from patchkit.environment import Environment
 from patchkit.errors import DownloadFailed
 
@@ -21,6 +19,8 @@ def brought(what: str, environment: Environment) -> Iterator[Path]:
     if what.endswith(".whl"):
         yield Path(what)
         return
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         requirement = str(Requirement(what))
     except InvalidRequirement as error:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from patchkit.diff import Passage, changed_lines, read_passages, split_lines
 from patchkit.diff_header import may_follow, split_head
 from patchkit.errors import DEFECT, AnchorAmbiguous, AnchorNotFound, RewriteUnsound
-from patchkit.header import Header, find_blank, invalid
+from patchkit.header import Header, invalid
 from patchkit.text import Text
 
 _HINT = "this release is not one that the diff was made for; record it anew, or exclude the patch"
@@ -33,9 +33,6 @@ class Hunks:
     leaves_mark = False
 
     def __init__(self, header: Header) -> None:
-        blank = find_blank(header)
-        if blank is not None:
-            raise blank
         self._header = header
         _, self._lead, diff = split_head(header.source)
         try:

@@ -15,7 +15,7 @@ from patchkit.catalog import Catalog
 from patchkit.codemod import Codemod
 from patchkit.environment import Environment
 from patchkit.errors import DEFECT, PatchError, RewriteUnsound
-from patchkit.header import Header
+from patchkit.header import Header, find_blank
 from patchkit.hunks import Hunks
 from patchkit.record import digest
 from patchkit.syntax import parse_quietly
@@ -119,6 +119,9 @@ class Rewriter:
     def _cure(self, patch_id: str) -> Cure:
         if patch_id not in self._cures:
             header = self._catalog.headers[patch_id]
+            blank = find_blank(header)
+            if blank is not None:
+                raise blank
             self._cures[patch_id] = _CURES[header.place.suffix](header)
         return self._cures[patch_id]
 

@@ -219,8 +219,8 @@ def test_file_that_reads_back_differently_is_taken_back(tree: Tree, monkeypatch:
     with monkeypatch.context() as patch:
         real = transaction.stage
 
-        def torn(place: Path, temporary: Path, data: bytes, link: str | None) -> None:
-            real(place, temporary, data[:-5] if b"patchkit" in data else data, link)
+        def torn(place: Path, temporary: Path, data: bytes, link: str | None, root: Path | None) -> None:
+            real(place, temporary, data[:-5] if b"patchkit" in data else data, link, root)
 
         patch.setattr(transaction, "stage", torn)
         assert run([*tree.options(), "apply"]) == 1

@@ -253,3 +253,15 @@ def test_way_back_counts_only_where_the_patch_leads_from_there(tmp_path: Path, b
     patch.write_text(patch.read_text() + way_back)
     made = Rewriter(load_catalog(tmp_path), OWN)
     assert made.restore("engine/core.py", b"x = 1\n", {"engine_models"}, digest(ENGINE.encode())) is None
+
+
+@pytest.mark.parametrize("place", ["title", "code"])
+def test_patch_that_is_not_filled_in_is_refused(tmp_path: Path, place: str) -> None:
+    body = "return module  # <fill in: the rewrite>" if place == "code" else "return module"
+    folder = rewriter(tmp_path, body)
+    if place == "title":
+        patch = tmp_path / "patches/engine_models.py"
+        patch.write_text(patch.read_text().replace("Title", "<fill in: the title>"))
+        folder = Rewriter(load_catalog(tmp_path), OWN)
+    with pytest.raises(PatchInvalid, match=r"engine_models\.py is not filled in yet: line \d+: the "):
+        folder.fold("engine/core.py", ENGINE.encode(), {"engine_models"})

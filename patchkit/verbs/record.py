@@ -6,13 +6,10 @@ from pathlib import Path
 
 import click
 
-from patchkit import adoption, recorder
 from patchkit.catalog import Catalog
 from patchkit.manual import Verb
 from patchkit.options import Options, code_of, environment_of, run_verb, shared
-from patchkit.recording import Words
 from patchkit.report import Report
-from patchkit.subject import find_subject
 
 _PLACE = click.Path(path_type=Path, readable=False)
 
@@ -54,6 +51,10 @@ def command(
 
     Each installed file is compared with RECORD, and what it was is taken from the wheel of that release.
     """
+    from patchkit import adoption, recorder
+    from patchkit.recording import Words
+    from patchkit.subject import find_subject
+
     if adopt and folder is not None:
         raise click.UsageError(
             "--adopt and --write exclude each other: write the patch, then adopt it from its --catalog"

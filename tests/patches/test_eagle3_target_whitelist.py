@@ -158,7 +158,8 @@ def test_not_restored_to_other_bytes() -> None:
 
 
 def test_not_restored_without_anchor() -> None:
-    assert rewriter().restore(PATH, b"x = 1\n", {ID}, digest(b"x = 1\n")) is None
+    assert rewriter().restore(PATH, b"x = 1\n", {ID}, digest(b"x = 2\n")) is None
+    check_nothing_to_restore(ID, PATH, "x = 1\n")  # it is what the wheel shipped, so nothing is there to take back
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ from patchkit.catalog import load_patch
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchError, UnexpectedShape
 from patchkit.record import digest
 from patchkit.rewrite import Rewrite
-from tests.support import CATALOG, check_refused, check_restored, check_rewritten, check_unchanged, rewriter
+from tests.support import (
+    CATALOG,
+    check_nothing_to_restore,
+    check_refused,
+    check_restored,
+    check_rewritten,
+    check_unchanged,
+    rewriter,
+)
 
 ID = "kimi_k25_image_token"
 PATH = "vllm/v1/spec_decode/eagle.py"
@@ -167,7 +175,8 @@ def test_not_restored_where_the_branch_is_not_ours() -> None:
 
 
 def test_not_restored_without_anchor() -> None:
-    assert rewriter().restore(PATH, b"x = 1\n", {ID}, digest(b"x = 1\n")) is None
+    assert rewriter().restore(PATH, b"x = 1\n", {ID}, digest(b"x = 2\n")) is None
+    check_nothing_to_restore(ID, PATH, "x = 1\n")  # it is what the wheel shipped, so nothing is there to take back
 
 
 @pytest.mark.parametrize(
