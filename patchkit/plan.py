@@ -123,7 +123,7 @@ def foreign_edit(facts: FileFacts, patch_id: str | None = None) -> Finding:
     if facts.error is not None:
         return from_error(facts.error, patch_id, facts.path)
     message = f"{facts.path} is neither as {facts.installation.distribution} shipped it nor as patchkit wrote it"
-    hint = f"keep a copy of the edit, then bring the file back: {facts.installation.reinstall}"
+    hint = f"make a patch of the edit (patchkit record), then bring the file back: {facts.installation.reinstall}"
     return Finding("foreign-edit", message, hint, patch_id, facts.path)
 
 
