@@ -31,6 +31,8 @@ PROMPTS = [[10, 11, 12], [100], [33, 34], [200, 201, 202, 203]]
 ARGUMENTS = "--port 8011 --host 127.0.0.1 --served-model-name m --enforce-eager --max-model-len 512 --max-num-seqs 8 "
 ARGUMENTS += "--trust-remote-code --dtype bfloat16 --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 1073741824"
 READY = 280
+WARM, ROUNDS = 1, 4
+"""How often the prompts are asked to warm up, and to be timed."""
 RUNNER = [sys.executable, "-c", "from patchkit.serve_cli import main; main()", "--python", sys.executable]
 BARE = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
 
@@ -115,23 +117,30 @@ def serve(work: Path, gpus: str, *, end: int) -> dict[str, Any]:
     return row
 
 
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server, and let the GPU come to rest."""
+    process.send_signal(signal.SIGTERM)
+    process.wait(90)
+    time.sleep(2)
+
+
 def overhead(work: Path, times: int) -> dict[str, Any]:
     """Run the server bare and through the runner by turns; return the seconds until ready and the tokens a second."""
     commands = {"bare": bare(work), "runner": runner(work, "0")}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    process, _ = start(commands["bare"], work / "overhead-first.txt")  # what only the first start reads from the disk
+    stop(process)
     for _ in range(times):
         for name, command in commands.items():
             process, ready = start(command, work / f"overhead-{name}.txt")
             assert ready is not None
-            for _ in range(3):
+            for _ in range(WARM):
                 ask_all(URL, "m", PROMPTS, 128, 1)
-            rates = [ask_all(URL, "m", PROMPTS, 128, 1).throughput for _ in range(9)]
+            rates = [ask_all(URL, "m", PROMPTS, 128, 1).throughput for _ in range(ROUNDS)]
             found[name].append((round(ready, 2), round(statistics.median(rates), 2)))
             print(name, found[name][-1], [round(rate, 1) for rate in rates], flush=True)
-            process.send_signal(signal.SIGTERM)
-            process.wait(90)
-            time.sleep(2)
+            stop(process)
     medians = {name: [statistics.median(pair[k] for pair in pairs) for k in (0, 1)] for name, pairs in found.items()}
     ratios = [medians["runner"][k] / medians["bare"][k] for k in (0, 1)]
     return {"runs": found, "medians": medians, "ready ratio": ratios[0], "tokens/s ratio": ratios[1]}
