@@ -82,13 +82,14 @@ class Served:
         return [*command, *self.arguments]
 
 
-def environment(files: Mapping[str, str], gpus: Sequence[Gpu], wanted: str, plugin: Path | None) -> dict[str, str]:
+def environment(files: Mapping[str, str], gpus: Sequence[Gpu], hides_gpus: bool, plugin: Path | None) -> dict[str, str]:
     """Return the server's environment: the GPUs it may see, and the files that each of its processes proves.
 
+    ``hides_gpus`` is for a server that must not see any. Where there is none it is left unsaid: vLLM would start later.
     ``plugin`` is the folder of a copy of the plugin, for a target that has no patchkit.
     """
     variables = dict(os.environ)
-    if gpus or wanted == "none":
+    if gpus or hides_gpus:
         # By number, in NVML's order: some releases of vLLM read nothing else.
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in gpus)
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from patchkit.errors import GpuUnusable
 
+_DEVICES = ("nvidia*", "nvhost*", "nvgpu*", "dxg")
+"""Names of the files by which a process reaches a GPU: Linux, its system-on-chip kind, and Windows' subsystem."""
 BUSY = 2**30
 """From how much memory on a GPU counts as held by somebody, in bytes."""
 
@@ -25,6 +28,11 @@ class Gpu:
     free: int
     holders: tuple[tuple[int, int], ...] = ()
     """(process, bytes) of those that hold memory on it."""
+
+
+def are_there(devices: Path = Path("/dev")) -> bool:
+    """Tell whether a process could reach a GPU at all, without asking the driver."""
+    return any(place for pattern in _DEVICES for place in devices.glob(pattern))
 
 
 def find_gpus() -> list[Gpu]:

@@ -48,6 +48,8 @@ class Settings:
     """Whether the target's environment has patchkit, and so the plugin that proves each process."""
     gpus: Sequence[Gpu] = ()
     wanted_gpus: str = "all"
+    hides_gpus: bool = False
+    """Whether there are GPUs that the server must not see."""
     ready_timeout: float = 3600
     """Seconds."""
     stop_timeout: float = 60
@@ -157,7 +159,7 @@ def started(served: Served, settings: Settings) -> Iterator[Server]:
     """Start a server; at the end of the block nothing of it is left."""
     with contextlib.ExitStack() as stack:
         plugin = None if settings.has_plugin else stack.enter_context(_plugin())
-        variables = environment(settings.files, settings.gpus, settings.wanted_gpus, plugin)
+        variables = environment(settings.files, settings.gpus, settings.hides_gpus, plugin)
         command = served.command(settings.python, settings.gpus)
         mark = f"{MARK}={uuid.uuid4().hex}"
         variables[MARK] = mark.partition("=")[2]

@@ -18,7 +18,7 @@ from patchkit.gates.view import summarise
 from patchkit.proof import set_digest
 from patchkit.report import Report
 from patchkit.runner.command import Served, check_port
-from patchkit.runner.gpus import check_gpus, choose_gpus, find_gpus
+from patchkit.runner.gpus import are_there, check_gpus, choose_gpus, find_gpus
 from patchkit.runner.launch import Server, Settings, started
 
 
@@ -47,10 +47,13 @@ class Run:
         if not checked.ok:
             return checked
         files = _files(checked)
-        present = [] if self.settings.wanted_gpus == "none" else find_gpus()
+        wants_none = self.settings.wanted_gpus == "none"
+        present = [] if wants_none else find_gpus()
         gpus = choose_gpus(self.settings.wanted_gpus, present, os.environ.get("CUDA_VISIBLE_DEVICES"))
         has_plugin = find_own(Code(self.environment.sites))
-        self.settings = replace(self.settings, files=files, has_plugin=has_plugin, gpus=gpus)
+        self.settings = replace(
+            self.settings, files=files, has_plugin=has_plugin, gpus=gpus, hides_gpus=wants_none and are_there()
+        )
         self.say(f"check: {len(checked.patches)} patches, {len(files)} files, digest {set_digest(files)[:16]}")
         refused, weights = self._preflight()
         if refused is not None:

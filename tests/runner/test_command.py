@@ -108,17 +108,15 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_environment_names_files_in_order_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEPT", "1")
-    found = environment({"b.py": "2", "a.py": "1"}, [], "all", None)
+    found = environment({"b.py": "2", "a.py": "1"}, [], False, None)
     assert found == {**os.environ, VARIABLE: "a.py=1,b.py=2"}
     assert VARIABLE not in os.environ
 
 
-@pytest.mark.parametrize(
-    ("gpus", "wanted", "visible"), [([], "all", "7"), ([], "none", ""), (GPUS[2:0:-1], "2,1", "2,1")]
-)
-def test_gpus_are_named_by_number(gpus: list[Gpu], wanted: str, visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("gpus", "hides", "visible"), [([], False, "7"), ([], True, ""), (GPUS[2:0:-1], False, "2,1")])
+def test_gpus_are_named_by_number(gpus: list[Gpu], hides: bool, visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    found = environment({}, gpus, wanted, None)
+    found = environment({}, gpus, hides, None)
     assert found["CUDA_VISIBLE_DEVICES"] == visible
     assert found.get("CUDA_DEVICE_ORDER") == (None if visible == "7" else "PCI_BUS_ID")
 
@@ -139,14 +137,14 @@ def test_plugin_is_allowed_where_plugins_are_named(
 ) -> None:
     if before is not None:
         monkeypatch.setenv("VLLM_PLUGINS", before)
-    assert environment({}, [], "all", None).get("VLLM_PLUGINS") == after
+    assert environment({}, [], False, None).get("VLLM_PLUGINS") == after
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "/plugin"), ("", "/plugin"), ("/a:/b", "/plugin:/a:/b")])
 def test_copy_of_the_plugin_comes_first(before: str | None, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if before is not None:
         monkeypatch.setenv("PYTHONPATH", before)
-    assert environment({}, [], "all", Path("/plugin"))["PYTHONPATH"] == after
+    assert environment({}, [], False, Path("/plugin"))["PYTHONPATH"] == after
 
 
 def test_port_that_is_free_is_taken() -> None:

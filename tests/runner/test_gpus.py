@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from patchkit.errors import GpuUnusable
-from patchkit.runner.gpus import BUSY, Gpu, check_gpus, choose_gpus, find_gpus
+from patchkit.runner.gpus import BUSY, Gpu, are_there, check_gpus, choose_gpus, find_gpus
 
 SIZE = 150 * 10**9
 
@@ -146,3 +147,12 @@ def test_little_that_is_held_counts_for_nothing() -> None:
 def test_share_that_does_not_fit_is_refused() -> None:
     with pytest.raises(GpuUnusable, match=r"has 150\.0 GB free, and a rank's share of the weights is 200\.0 GB"):
         check_gpus([gpu()], 400 * 10**9, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [((), False), (("nvme0", "null"), False), (("nvidia0",), True), (("dxg",), True)]
+)
+def test_gpus_are_there_where_they_can_be_reached(tmp_path: Path, names: tuple[str, ...], expected: bool) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    assert are_there(tmp_path) is expected

@@ -16,6 +16,7 @@ from patchkit.environment import find_environment
 from patchkit.errors import GpuUnusable, ModelUnreadable, PortInUse, RunnerError
 from patchkit.proof import set_digest
 from patchkit.record import digest
+from patchkit.runner import serve
 from patchkit.runner.command import Served
 from patchkit.runner.launch import Server, Settings
 from patchkit.runner.serve import Run
@@ -129,10 +130,14 @@ def test_model_without_a_vllm_is_refused(tree: Tree, tmp_path: Path) -> None:
     assert said == [f"check: 2 patches, 0 files, digest {set_digest({})[:16]}"]
 
 
-def test_no_gpu_is_looked_for_where_none_is_wanted(fake: Fake, nvml: SimpleNamespace) -> None:
+@pytest.mark.parametrize("there", [False, True])
+def test_driver_is_not_asked_where_no_gpu_is_wanted(
+    fake: Fake, nvml: SimpleNamespace, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "are_there", lambda: there)
     made = make(fake)
     assert made.prepare() is None
-    assert (made.settings.gpus, nvml.calls) == ([], [])
+    assert (made.settings.gpus, nvml.calls, made.settings.hides_gpus) == ([], [], there)
 
 
 @pytest.mark.parametrize(("wanted", "visible"), [("1", None), ("1", "0"), ("all", "1"), ("all", "GPU-1")])
