@@ -14,7 +14,7 @@ from patchkit.errors import AlreadyThere, CatalogMissing, ConfigError, FileMissi
 from patchkit.header import parse_header
 from patchkit.installation import Installation, find_installation, read_source
 from patchkit.report import Created, Report
-from patchkit.targets import Target, read_targets
+from patchkit.targets import NamedSet, Target, read_targets
 
 _CLOSE = 3
 """How many close matches a message names."""
@@ -114,8 +114,8 @@ def _files(catalog: Catalog, wish: Wish, versions: str) -> dict[str, str]:
         raise PatchInvalid(error.message, "correct the option") from error
     files = {path: patch, f"tests/patches/test_{wish.id}.py": template.test_text(wish.id, wish.file)}
     if not (catalog.place / "targets.toml").exists():
-        tables = {name: (target.package, target.distributions) for name, target in catalog.targets.targets.items()}
-        files["targets.toml"] = template.targets_text(wish.id, tables)
+        named = NamedSet("all-patches", "Every patch of this catalog", (wish.id,))
+        files["targets.toml"] = template.targets_text(named, catalog.targets.targets.values())
     return files
 
 

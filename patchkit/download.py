@@ -34,14 +34,14 @@ def brought(what: str, environment: Environment) -> Iterator[Path]:
 
 def _download(requirement: str, folder: Path, environment: Environment) -> Path:
     """Let pip, the target's or else our own, download the wheel that fits the target, and nothing else."""
-    problem = ""
+    problems = []
     for python in dict.fromkeys((environment.python or sys.executable, sys.executable)):
-        problem = problem or _pip(python, requirement, folder, environment)
+        problems.append(_pip(python, requirement, folder, environment))
         wheels = list(folder.glob("*.whl"))
         if len(wheels) == 1:
             return wheels[0]
     hint = f"download it in another way (pip download --no-deps {requirement}), and name the file of the wheel"
-    raise DownloadFailed(f"pip does not bring {requirement}: {problem}", hint)
+    raise DownloadFailed(f"pip does not bring {requirement}: {problems[0]}", hint)
 
 
 def _pip(python: str, requirement: str, folder: Path, environment: Environment) -> str:

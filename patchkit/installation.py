@@ -46,8 +46,12 @@ class Installation:
     @property
     def replace_by_upstream(self) -> str:
         """The command that brings the files back as the upstream wheel of a patched one has them."""
-        upstream = self.marker.upstream or str(self.version).partition("+patchkit.")[0].partition(".patchkit.")[0]
-        return _reinstall(self.distribution, upstream)
+        return _reinstall(self.distribution, self.upstream)
+
+    @property
+    def upstream(self) -> str:
+        """The version of the upstream wheel: another one than the installed version where the wheel came patched."""
+        return self.marker.upstream or str(self.version).partition("+patchkit.")[0].partition(".patchkit.")[0]
 
     def pristine_of(self, path: str) -> str | None:
         """Return the digest that a file has without patches: RECORD's, or what a patched wheel says it was."""

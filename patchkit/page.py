@@ -112,10 +112,10 @@ def _patch(catalog: Catalog, header: Header) -> list[str]:
 def _upstream(header: Header) -> str:
     upstream = header.patch.upstream
     words = f"{upstream.status} in {upstream.fixed_in}" if upstream.fixed_in else upstream.status
-    for kind, folder, name in (("issue", "issues", upstream.issue), ("pull", "pull", upstream.pull)):
-        found = re.fullmatch(r"([\w.-]+/[\w.-]+)#(\d+)", name, re.ASCII)
-        if found:
-            words += f", [{kind} {escaped(name)}](https://github.com/{found[1]}/{folder}/{found[2]})"
+    links = (("issue", upstream.issue, header.issue_url), ("pull", upstream.pull, header.pull_url))
+    for kind, name, address in links:
+        if address:
+            words += f", [{kind} {escaped(name)}]({address})"
         elif name:
             words += f", {kind} {escaped(name)}"
     return words

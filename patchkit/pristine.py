@@ -21,8 +21,8 @@ def read_pristine(
     """Return the bytes that RECORD lists for some files; a wheel counts only if it has exactly these."""
     if not paths:
         return {}
-    upstream = installation.marker.upstream or installation.version
-    with brought(str(wheel or f"{installation.distribution}=={upstream}"), environment) as place:
+    requirement = f"{installation.distribution}=={installation.upstream}"
+    with brought(str(wheel or requirement), environment) as place:
         return _read(installation, paths, place)
 
 

@@ -41,6 +41,13 @@ def digest_file(file: BinaryIO) -> str:
     return sha256.hexdigest()
 
 
+def format_row(path: str, data: bytes) -> bytes:
+    """Return RECORD's row of a file, without a line end."""
+    value = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    name = '"{}"'.format(path.replace('"', '""')) if '"' in path or "," in path else path
+    return f"{name},sha256={value},{len(data)}".encode()
+
+
 def list_paths(data: bytes, where: str) -> dict[str, bool]:
     """Return every path of a RECORD, and whether it has a digest there."""
     return {elements[0]: bool(elements[1:] and elements[1]) for elements in _elements(data, where) if elements}

@@ -19,7 +19,8 @@ from patchkit.plan import Change
 from patchkit.record import digest
 from patchkit.replacement import write_whole
 from patchkit.rewrite import Rewriter
-from patchkit.targets import Listing, NamedSet, Target, Targets, read_targets
+from patchkit.targets import Listing, NamedSet, Targets, read_targets
+from patchkit.template import targets_text
 
 SET = "recorded"
 """The set of a catalog that is made for a recorded patch."""
@@ -122,17 +123,13 @@ def _write_beside(place: Path, text: bytes, other: Path) -> None:
 
 
 def patch_text(words: Words, installation: Installation, changes: Collection[Change]) -> bytes:
-    """Return the text of a patch file; what was not given stands there as a text that no catalog takes."""
+    """Return the text of a patch file; what was not given is a blank, so that it is not used yet."""
     lines = [f"# Recorded from {installation.distribution} {installation.version} as it was edited by hand."]
-    lines += [f"{name} = {_quoted(getattr(words, name) or _placeholder(name))}" for name in ("title", "reason")]
+    lines += [f"{name} = {_quoted(getattr(words, name) or blank(_ASKED[name]))}" for name in ("title", "reason")]
     lines += [f"target = {_quoted(installation.target.name)}", f'versions = "=={installation.version}"']
-    lines += [f"symptom = {_quoted(words.symptom or _placeholder('symptom'))}"]
+    lines += [f"symptom = {_quoted(words.symptom or blank(_ASKED['symptom']))}"]
     lines += ["", "[upstream]", 'status = "unreported"', "", ""]
     return "\n".join(lines).encode("utf-8", "replace") + b"".join(change.diff for change in changes)
-
-
-def _placeholder(name: str) -> str:
-    return blank(_ASKED[name])
 
 
 def _quoted(text: str) -> str:
@@ -164,16 +161,7 @@ def _catalog(words: Words, installation: Installation, changes: Collection[Chang
         for change in changes
     }
     releases = {(target.name, str(installation.version)): listed}
-    return f"{_by_hand(target, named)}\n{to_toml(Targets({}, {}, (), releases))}"
-
-
-def _by_hand(target: Target, named: NamedSet) -> str:
-    lines = ["schema = 1", f"default = [{_quoted(named.name)}]", "", f"[targets.{target.name}]"]
-    lines += [f"package = {_quoted(target.package)}", "distributions = ["]
-    lines += [f"    {_quoted(name)}," for name in target.distributions]
-    lines += ["]", "", f"[sets.{named.name}]", f"title = {_quoted(named.title)}"]
-    lines += [f"patches = [{', '.join(map(_quoted, named.patches))}]", ""]
-    return "\n".join(lines)
+    return f"{targets_text(named, (target,))}\n{to_toml(Targets({}, {}, (), releases))}"
 
 
 def summarise(recording: Recording, findings: int) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import re
 from collections.abc import Mapping
 
@@ -14,6 +12,7 @@ from patchkit.archive import Wheel
 from patchkit.diff import split_lines
 from patchkit.errors import RecordMalformed, RecordMissing, WheelInvalid
 from patchkit.proof import set_digest
+from patchkit.record import format_row
 
 LABEL = "patchkit"
 _DIGITS = 12
@@ -81,10 +80,10 @@ def patched_record(wheel: Wheel, stem: str, changed: Mapping[str, bytes], added:
     for path, line in rows:
         end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
         if path == record:
-            lines += [_row(new, data) + end for new, data in added.items()]
+            lines += [format_row(new, data) + end for new, data in added.items()]
         name = renamed(wheel, path, stem)
         if path in changed:
-            lines.append(_row(name, changed[path]) + end)
+            lines.append(format_row(name, changed[path]) + end)
         else:
             lines.append(line if name == path else line.replace(wheel.stem.encode(), stem.encode(), 1))
     return b"".join(lines)
@@ -101,9 +100,3 @@ def _path(wheel: Wheel, line: bytes) -> str:
     if path not in wheel.members:
         raise RecordMalformed(f"{where} lists {path!r}, which the wheel does not hold", _HINT)
     return path
-
-
-def _row(path: str, data: bytes) -> bytes:
-    value = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    name = f'"{path.replace(chr(34), chr(34) * 2)}"' if re.search(r'[",]', path) else path
-    return f"{name},sha256={value},{len(data)}".encode()

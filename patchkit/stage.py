@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection
 from pathlib import Path
 
@@ -13,10 +12,8 @@ from patchkit.archive import Wheel
 from patchkit.catalog import Catalog
 from patchkit.errors import TargetError
 from patchkit.marker import NAME
-from patchkit.record import digest
+from patchkit.record import format_row
 from patchkit.targets import Target, normalise
-
-_EMPTY = digest(b"")
 
 
 def stage(wheel: Wheel, paths: Collection[str], site: Path) -> None:
@@ -33,7 +30,7 @@ def stage_beside(catalog: Catalog, requirements: Collection[str], site: Path) ->
         target, name, version = _exact(catalog, text)
         folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
         _write(folder / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\n".encode())
-        _write(folder / "RECORD", f"{target.package}/__init__.py,sha256={_urlsafe(_EMPTY)},0\n".encode())
+        _write(folder / "RECORD", format_row(f"{target.package}/__init__.py", b"") + b"\n")
 
 
 def _exact(catalog: Catalog, text: str) -> tuple[Target, str, Version]:
@@ -49,10 +46,6 @@ def _exact(catalog: Catalog, text: str) -> tuple[Target, str, Version]:
         if name in target.distributions and specifier.operator == "==":
             return target, name, version
     raise TargetError(f"{text!r} is not one version of a target", "write it as NAME==VERSION of vllm or speculators")
-
-
-def _urlsafe(sha256: str) -> str:
-    return base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode()
 
 
 def _write(place: Path, data: bytes) -> None:

@@ -17,7 +17,6 @@ from patchkit.facts import FileFacts
 from patchkit.findings import Finding, from_error
 from patchkit.header import Header
 from patchkit.inspection import inspect_journals, inspect_loading
-from patchkit.installation import Installation
 from patchkit.plan import foreign_edit, unknown_patch
 from patchkit.report import Report, report_targets
 from patchkit.survey import Survey
@@ -96,15 +95,16 @@ def _document(survey: Survey) -> dict[str, object]:
 def _component(survey: Survey, target: str) -> dict[str, object]:
     """Return a distribution; one that carries patches descends from itself as its wheel shipped it."""
     installation = survey.installed()[target]
-    pristine = _distribution(installation)
-    component = {**pristine, "bom-ref": pristine["purl"]}
+    numbers = str(installation.version), installation.upstream
+    own, pristine = (_distribution(installation.distribution, number) for number in numbers)
+    component = {**own, "bom-ref": own["purl"]}
     changed = [facts for facts in survey.files(target) if facts.carried]
     if not changed:
         return component
     ids = sorted({name for facts in changed for name in _carried(facts)})
     headers = [survey.catalog.headers[name] for name in ids]
     count = f"{len(changed)} file{'s' if len(changed) != 1 else ''}"
-    notes = f"patchkit changed {count} of the installed wheel; RECORD has the digests of the files before that"
+    notes = f"patchkit changed {count} of the installed wheel; the ancestor of each has the digest of before that"
     return {
         **component,
         "pedigree": {"ancestors": [pristine], "patches": [_patch(one) for one in headers], "notes": notes},
@@ -113,8 +113,7 @@ def _component(survey: Survey, target: str) -> dict[str, object]:
     }
 
 
-def _distribution(installation: Installation) -> dict[str, object]:
-    name, number = installation.distribution, str(installation.version)
+def _distribution(name: str, number: str) -> dict[str, object]:
     purl = f"pkg:pypi/{name}@{quote(number, safe='')}"
     return {"type": "library", "name": name, "version": number, "purl": purl}
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from patchkit.blanks import blank
+from patchkit.targets import NamedSet, Target
 
 _PATCH = '''\
 """{title}
@@ -106,13 +109,12 @@ _TARGETS = """\
 schema = 1
 
 # Meant when a command names no patch and no set.
-default = ["all-patches"]
+default = ["{name}"]
 {targets}
-[sets.all-patches]
-title = "Every patch of this catalog"
+[sets.{name}]
+title = "{title}"
 patches = [
-    "{patch_id}",
-]
+{patches}]
 """
 
 
@@ -143,13 +145,14 @@ def test_text(patch_id: str, path: str) -> str:
     )
 
 
-def targets_text(patch_id: str, targets: dict[str, tuple[str, tuple[str, ...]]]) -> str:
-    """Return the targets.toml of a new catalog: the package and the distributions of each target, and one set."""
+def targets_text(named: NamedSet, targets: Iterable[Target]) -> str:
+    """Return the targets.toml of a new catalog: some targets, and one set, which is the default; without digests."""
     tables = ""
-    for name, (package, distributions) in targets.items():
-        names = "".join(f'    "{distribution}",\n' for distribution in distributions)
-        tables += f'\n[targets.{name}]\npackage = "{package}"\ndistributions = [\n{names}]\n'
-    return _TARGETS.format(targets=tables, patch_id=patch_id)
+    for target in targets:
+        names = "".join(f'    "{distribution}",\n' for distribution in target.distributions)
+        tables += f'\n[targets.{target.name}]\npackage = "{target.package}"\ndistributions = [\n{names}]\n'
+    patches = "".join(f'    "{patch_id}",\n' for patch_id in named.patches)
+    return _TARGETS.format(targets=tables, name=named.name, title=named.title, patches=patches)
 
 
 def quoted(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import zipfile
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from patchkit.archive import BLOCK, Wheel, copy_member, open_wheel, verify, write_member
+from patchkit.archive import Wheel, copy_member, open_wheel, verify, write_member
 from patchkit.catalog import Catalog, Selection
 from patchkit.diff import unified_diff
 from patchkit.environment import Environment
@@ -23,6 +22,7 @@ from patchkit.inspection import nothing_applies
 from patchkit.journal import Applied
 from patchkit.marker import NAME, Marker
 from patchkit.plan import Change, plan_apply
+from patchkit.record import digest_file
 from patchkit.relabel import (
     LABEL,
     patched_metadata,
@@ -183,8 +183,5 @@ def _applied(catalog: Catalog, change: Change) -> Applied:
 
 
 def _sha256(place: Path) -> str:
-    sha256 = hashlib.sha256()
     with place.open("rb") as file:
-        while block := file.read(BLOCK):
-            sha256.update(block)
-    return sha256.hexdigest()
+        return digest_file(file)

@@ -61,6 +61,14 @@ def test_interpreter_without_pip(tmp_path: Path, script: str, words: str) -> Non
         pass
 
 
+def test_own_pip_helps_where_the_target_has_none(tmp_path: Path, index: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    with brought("engine-cpu==1.5", Environment(str(python), (3, 10), ())) as place:
+        assert place.read_bytes() == (index / place.name).read_bytes()
+
+
 def test_no_interpreter(tmp_path: Path) -> None:
     environment = Environment(str(tmp_path / "python"), (3, 10), ())
     with pytest.raises(DownloadFailed, match="cannot be run: No such file"), brought("x", environment):

@@ -96,7 +96,8 @@ def test_rewrite_touches_its_nodes_alone_once_and_can_be_taken_back(patch_id: st
         assert rewrite.after.endswith(parts[2])
         assert meaning(rewrite.after) == meaning(parts[0] + alone(path, patch_id, parts) + parts[2])
     restored = rewriter().restore(path, rewrite.after, {patch_id}, digest(before))
-    assert restored is None or restored.before == before
+    assert restored is not None
+    assert restored.before == before
 
 
 def alone(path: str, patch_id: str, parts: tuple[bytes, bytes, bytes]) -> bytes:

@@ -301,6 +301,19 @@ def test_check_and_apply(patchkit: Patchkit, site: Path) -> None:
     assert not (site / ".patchkit").exists()
 
 
+@pytest.mark.parametrize("has_marker", [True, False])
+def test_statement_says_which_wheel_it_descends_from(patchkit: Patchkit, site: Path, has_marker: bool) -> None:
+    if not has_marker:
+        without_marker(site)
+    (stated,) = json.loads(patchkit("statement", at=site)[1])["components"]
+    (ancestor,) = stated["pedigree"]["ancestors"]
+    assert (stated["version"], ancestor["version"]) == (f"1.5+patchkit.{label()}", "1.5")
+    assert ancestor["purl"] == "pkg:pypi/engine-cpu@1.5"
+    (file,) = stated["components"]
+    before = hashlib.sha256(ENGINE.encode()).hexdigest()
+    assert file["pedigree"]["ancestors"][0]["hashes"] == [{"alg": "SHA-256", "content": before}]
+
+
 def test_check_loads_no_parser(site: Path, catalog: Path) -> None:
     code = (
         "import sys; from patchkit.cli import run; code = run(sys.argv[1:]); "
