@@ -34,8 +34,9 @@ bench-preflight: $(STAMP)
 bench-serve: $(STAMP)
 	$(BIN)/python -m tests.engine.bench_serve
 
-# Kills and errors at every system call, and crowds; wants strace, and takes an hour.
+# Generated sources, kills and errors at every system call, and crowds; wants strace, and takes more than an hour.
 torture: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=torture tests/test_properties.py
 	$(BIN)/python -m tests.torture
 
 wheel: $(STAMP)

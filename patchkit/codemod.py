@@ -66,8 +66,10 @@ class Codemod:
     def _text(self, text: Text, module: libcst.Module) -> Text:
         if module is text.module:
             return text
+        from patchkit import cst
+
         try:
-            return text.becomes(module.bytes)
+            return text.becomes(cst.fitted(module).bytes)
         except UnicodeError as error:
             problem = f"adds what the file's encoding does not have: {error}"
             raise RewriteUnsound(f"{self._header.id} {problem}", DEFECT) from error

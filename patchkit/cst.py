@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import textwrap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -131,9 +132,38 @@ def find_chains(root: cst.CSTNode) -> list[tuple[cst.If, ...]]:
     return chains
 
 
+class _Fitting(str):
+    """The indentation of a new block: that of the block around it, once it has one."""
+
+
 def statements(code: str) -> tuple[cst.SimpleStatementLine | cst.BaseCompoundStatement, ...]:
     """Parse a dedented fragment into statements that take on the layout of where they are put."""
-    return tuple(cst.parse_module(textwrap.dedent(code)).body)
+    module = cst.parse_module(textwrap.dedent(code))
+    return tuple(_reindented(module, lambda _, _around: _Fitting(module.default_indent)).body)
+
+
+def fitted(module: cst.Module) -> cst.Module:
+    """Return a tree in which new blocks are indented as those around them, in a file of several styles, too.
+
+    LibCST alone takes the file's first indentation for them, which may be that of a function far away.
+    """
+    return _reindented(module, lambda indent, around: around if isinstance(indent, _Fitting) else indent)
+
+
+def _reindented(node: Node, choose: Callable[[str | None, str | None], str | None], around: str | None = None) -> Node:
+    """Return a tree with the indentation that is chosen for each block, given its own and that of the one around."""
+    changes: dict[str, object] = {}
+    if isinstance(node, cst.IndentedBlock):
+        around = choose(node.indent, around)
+        changes["indent"] = around
+    for field in node.__dataclass_fields__:
+        value = getattr(node, field)
+        if isinstance(value, _BLOCKS):
+            changes[field] = _reindented(value, choose, around)
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], _BLOCKS):
+            children = [_reindented(child, choose, around) for child in value]
+            changes[field] = value if all(map(operator.is_, children, value)) else children
+    return node if all(getattr(node, field) is new for field, new in changes.items()) else node.with_changes(**changes)
 
 
 def replace(root: Node, old: cst.CSTNode, new: cst.CSTNode | Sequence[cst.CSTNode]) -> Node:
@@ -183,6 +213,7 @@ def _steps(parent: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...] = (cst.CSTN
 
 
 _STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
+_BLOCKS = (*_STATEMENTS, cst.ExceptStarHandler, cst.MatchCase)
 
 
 def _way_to(root: cst.CSTNode, node: cst.CSTNode) -> list[_Step]:

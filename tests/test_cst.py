@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 import libcst
 import pytest
@@ -258,7 +259,43 @@ def test_replace_takes_on_the_layout() -> None:
         v
     """)
     expected = SOURCE.replace("x = [1,  2]  # why", "if z:\n\t\t\tw()\n\t\tv")
-    assert cst.replace(module, line, [one, two]).code == expected
+    assert cst.fitted(cst.replace(module, line, [one, two])).code == expected
+
+
+STYLES = """
+def far():
+{far_indent}a
+
+
+class C:
+{indent}def near(self):
+{indent}{indent}try:
+{indent}{indent}{indent}b
+{indent}{indent}except E:
+{indent}{indent}{indent}for x in y:
+{indent}{indent}{indent}{indent}c
+{indent}{indent}match z:
+{indent}{indent}{indent}case 1:
+{indent}{indent}{indent}{indent}c
+"""
+
+
+@pytest.mark.parametrize("far_indent", ["  ", "    ", "\t", "        "])
+@pytest.mark.parametrize("indent", [" ", "  ", "    ", "\t"])
+def test_new_code_is_indented_as_what_is_around_it(far_indent: str, indent: str) -> None:
+    module = cst.parse(STYLES.format(far_indent=far_indent, indent=indent).encode(), "a.py")
+    (fresh,) = cst.statements("if p:\n    while q:\n        d\nelse:\n    e\n")
+    for line in cst.find_all(module, libcst.SimpleStatementLine, lambda node: cst.is_code(node, "c")):
+        module = cst.replace(module, line, fresh)
+    after = cst.fitted(module).code
+    block = "if p:\n    while q:\n        d\nelse:\n    e\n".replace("    ", indent)
+    assert after.count(textwrap.indent(block, indent * 4)) == 2
+    assert f"{far_indent}a\n" in after
+
+
+def test_tree_without_new_code_is_fitted_as_it_is() -> None:
+    module = cst.parse(STYLES.format(far_indent="\t", indent="  ").encode(), "a.py")
+    assert cst.fitted(module) is module
 
 
 def test_replace_inside_an_expression_shares_the_rest() -> None:

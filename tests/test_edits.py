@@ -164,7 +164,7 @@ def test_members_take_on_the_indent_of_the_class() -> None:
     assert isinstance(node, libcst.ClassDef)
     changed = edits.append_members(node, "def f(self):\n        return 1\n", "one")
     expected = "if x:\n  class A:\n    x = 1\n\n    # patchkit: one\n    def f(self):\n      return 1\n"
-    assert cst.replace(module, node, changed).code == expected
+    assert cst.fitted(cst.replace(module, node, changed)).code == expected
 
 
 TWO = "x = f(a)\ny = x.b\n"
@@ -323,6 +323,6 @@ def test_only_the_marked_statements_are_swapped_back() -> None:
 def test_swap_keeps_line_ends_and_indents() -> None:
     before, after = "def f():\r\n\tx = 1  # x\r\n", "def f():\r\n\t# patchkit: one\r\n\tif y:\r\n\t\tx = 2\r\n\tz\r\n"
     new = "if y:\n    x = 2\nz"
-    swapped = edits.swap(cst.parse_exactly(before.encode(), "a.py"), "f", "x = 1", new, "one")
+    swapped = cst.fitted(edits.swap(cst.parse_exactly(before.encode(), "a.py"), "f", "x = 1", new, "one"))
     assert swapped.bytes == after.replace("\tz", "\tz  # x").encode()
     assert edits.swap_back(swapped, "f", "x = 1", new, "one").bytes == before.encode()

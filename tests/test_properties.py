@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit import cst
@@ -76,7 +76,6 @@ def files(draw: st.DrawFn, fragment: str) -> tuple[bytes, bytes, bytes]:
 
 
 @pytest.mark.parametrize("patch_id", CASES)
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_rewrite_touches_its_nodes_alone_once_and_can_be_taken_back(patch_id: str, data: st.DataObject) -> None:
     path, fragment = CASES[patch_id]
