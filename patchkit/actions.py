@@ -14,15 +14,15 @@ from patchkit.findings import Finding
 from patchkit.inspection import inspect_journals, inspect_loading, inspect_selection, nothing_applies
 from patchkit.journal import FOLDER, read_journal
 from patchkit.paths import inside, read_regular
-from patchkit.plan import Change, Plan, plan_apply, plan_revert
 from patchkit.record import digest
 from patchkit.report import Report, report_targets
 from patchkit.survey import Survey
 
 if TYPE_CHECKING:
+    from patchkit.plan import Change, Plan
     from patchkit.transaction import Transaction
 
-Planner = Callable[[Survey], Plan]
+Planner = Callable[[Survey], "Plan"]
 
 _ROUNDS = 20
 """How often to plan again when other runs change the tree meanwhile."""
@@ -74,6 +74,8 @@ def apply(
 
 def revert(catalog: Catalog, environment: Environment, names: Collection[str], *, dry_run: bool) -> Report:
     """Make the named patches not applied, or all; a file without a patch is as its wheel shipped it."""
+    from patchkit.plan import Plan, plan_revert
+
     ids = _revertible(Survey(catalog, environment), names)
 
     def planner(survey: Survey) -> Plan:
@@ -120,6 +122,8 @@ def _revertible(survey: Survey, names: Collection[str]) -> tuple[str, ...]:
 
 
 def _plan_apply(survey: Survey, selection: Selection, allow_unlisted: bool) -> Plan:
+    from patchkit.plan import Plan, plan_apply  # with the rewriter, which a verb that only looks may not need
+
     plan = plan_apply(survey, selection, allow_unlisted=allow_unlisted)
     return Plan(plan.changes, (*plan.findings, *nothing_applies(survey.states(selection.ids))))
 

@@ -12,9 +12,10 @@ from patchkit.errors import PatchError, PatchkitError
 from patchkit.facts import FileFacts
 from patchkit.findings import Finding, from_error
 from patchkit.installation import Installation
-from patchkit.plan import Change, Plan, foreign_edit
+from patchkit.plan import Change, Plan
 from patchkit.pristine import read_pristine
 from patchkit.recording import Edit, Recording
+from patchkit.refusals import foreign_edit
 from patchkit.report import Report
 from patchkit.rewrite import Rewrite
 from patchkit.subject import Subject, change_of
@@ -64,7 +65,7 @@ def _adoptable(
             findings.append(_unexplained(survey, facts))
             continue
         findings += _obsolete(survey, rewrite.patches)
-        changes.append(change_of(facts, rewrite.before, rewrite.after, rewrite.patches, rewrite.steps))
+        changes.append(change_of(facts, rewrite.before, rewrite.after, rewrite.patches, rewrite))
 
 
 def _explained(survey: Survey, facts: FileFacts, subject: Subject) -> Rewrite | None:

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from patchkit.diff_header import read_diff_header
 from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
 from patchkit.header import Header, read_header
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
 
-_READERS = {".py": read_header, ".diff": read_diff_header}
+
+def _read_diff_header(place: Path) -> Header:
+    from patchkit.diff_header import read_diff_header
+
+    return read_diff_header(place)
+
+
+_READERS = {".py": read_header, ".diff": _read_diff_header}
 """What reads the head of a patch file, by the ending of its name."""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import textwrap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple, TypeVar
 
 import libcst as cst
@@ -46,13 +48,14 @@ def parse_exactly(data: bytes, path: str) -> cst.Module:
 
 def find_all(root: cst.CSTNode, kind: type[Node], claim: Callable[[Node], bool] = lambda _: True) -> list[Node]:
     """Return every node of a kind for which the claim holds, an outer one before what is in it."""
+    ways = _ways_to(kind)
     found: list[Node] = []
     stack: list[cst.CSTNode] = [root]
     while stack:
         node = stack.pop()
-        if isinstance(node, kind) and claim(node):
-            found.append(node)
-        stack.extend(step.child for step in reversed(list(_steps(node))))
+        if _is_kind(node.__class__, (kind,)) and claim(node):  # type: ignore[arg-type]
+            found.append(node)  # type: ignore[arg-type]
+        stack.extend(step.child for step in reversed(list(_steps(node, ways))))
     return found
 
 
@@ -88,7 +91,7 @@ def find_definition(module: cst.Module, dotted: str) -> cst.FunctionDef | cst.Cl
 def _definitions(scope: cst.CSTNode) -> list[cst.FunctionDef | cst.ClassDef]:
     """Return the definitions directly in a scope, also those under an ``if`` or ``try``."""
     found: list[cst.FunctionDef | cst.ClassDef] = []
-    for _, _, child in _steps(scope, _STATEMENTS):
+    for _, _, child in _steps(scope, _Ways(_STATEMENTS)):
         if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
             found.append(child)
         else:
@@ -101,6 +104,25 @@ def is_code(node: cst.CSTNode, code: str) -> bool:
     return _normal(code_of(node)) == _normal(code)
 
 
+def is_alike(node: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Tell whether two nodes are the same code; comments and layout may differ."""
+    # Most nodes differ in their first names already, and to print and parse them would be slow.
+    return (
+        type(node) is type(other)
+        and all(one == two for one, two in zip_longest(_names(node), _names(other)))
+        and is_code(node, code_of(other))
+    )
+
+
+def _names(node: cst.CSTNode) -> Iterator[str]:
+    """Yield the names in a node, in the order of its fields, which is that of the code or at least always the same."""
+    for _, _, child in _steps(node, _SPOKEN):
+        if child.__class__ is cst.Name:
+            yield child.value
+        else:
+            yield from _names(child)
+
+
 def code_of(node: cst.CSTNode) -> str:
     """Return the source text of a node, dedented; of a suite, that of its statements."""
     if isinstance(node, cst.IndentedBlock):
@@ -110,6 +132,7 @@ def code_of(node: cst.CSTNode) -> str:
     return textwrap.dedent(cst.Module(body=()).code_for_node(node)).strip()
 
 
+@functools.lru_cache(1024)
 def _normal(code: str) -> str:
     try:
         return ast.dump(parse_quietly(textwrap.dedent(code).strip().encode()))
@@ -130,6 +153,14 @@ def find_chains(root: cst.CSTNode) -> list[tuple[cst.If, ...]]:
         tails.update(map(id, branches))
         chains.append(tuple(branches))
     return chains
+
+
+def parsed_anew(module: cst.Module, dotted: str) -> cst.Module:
+    """Return a tree in which one definition is as LibCST reads what it prints of it."""
+    node = find_definition(module, dotted)
+    code = module.code_for_node(node.with_changes(leading_lines=()))
+    (fresh,) = cst.parse_module(code, module.config_for_parsing).body
+    return replace(module, node, fresh.with_changes(leading_lines=node.leading_lines))
 
 
 class _Fitting(str):
@@ -158,9 +189,9 @@ def _reindented(node: Node, choose: Callable[[str | None, str | None], str | Non
         changes["indent"] = around
     for field in node.__dataclass_fields__:
         value = getattr(node, field)
-        if isinstance(value, _BLOCKS):
+        if isinstance(value, BLOCKS):
             changes[field] = _reindented(value, choose, around)
-        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], _BLOCKS):
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], BLOCKS):
             children = [_reindented(child, choose, around) for child in value]
             changes[field] = value if all(map(operator.is_, children, value)) else children
     return node if all(getattr(node, field) is new for field, new in changes.items()) else node.with_changes(**changes)
@@ -203,29 +234,58 @@ class _Step(NamedTuple):
     child: cst.CSTNode
 
 
-def _steps(parent: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...] = (cst.CSTNode,)) -> Iterator[_Step]:
+_STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
+BLOCKS = (*_STATEMENTS, cst.ExceptStarHandler, cst.MatchCase)
+"""The kinds of nodes that hold statements, or are one."""
+_LAYOUT = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Newline, cst.Comment)
+
+
+class _Ways(NamedTuple):
+    """Which children of a node to go to."""
+
+    kinds: tuple[type[cst.CSTNode], ...]
+    but: tuple[type[cst.CSTNode], ...] = ()
+
+
+_NODES, _SPOKEN, _BLOCKS = _Ways((cst.CSTNode,)), _Ways((cst.CSTNode,), _LAYOUT), _Ways(BLOCKS)
+
+
+def _ways_to(kind: type[cst.CSTNode]) -> _Ways:
+    """Return the shortest ways to nodes of a kind: a statement is in no expression, and nothing is in the layout."""
+    if issubclass(kind, BLOCKS):
+        return _BLOCKS
+    return _NODES if kind is cst.CSTNode or issubclass(kind, _LAYOUT) else _SPOKEN
+
+
+@functools.cache
+def _is_kind(kind: type, kinds: tuple[type, ...], but: tuple[type, ...] = ()) -> bool:
+    """Tell whether a class is one of some kinds; LibCST's are abstract ones, of which each ``isinstance`` is slow."""
+    return issubclass(kind, kinds) and not issubclass(kind, but)
+
+
+def _steps(parent: cst.CSTNode, ways: _Ways = _NODES) -> Iterator[_Step]:
     """Yield the children of a node; its own ``children`` builds a visitor for each node, which is slow."""
+    kinds, but = ways
     for field in parent.__dataclass_fields__:
         value = getattr(parent, field)
-        for child in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(child, kinds):
+        for child in value if value.__class__ in _SEQUENCES else (value,):
+            if _is_kind(child.__class__, kinds, but):
                 yield _Step(parent, field, child)
 
 
-_STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
-_BLOCKS = (*_STATEMENTS, cst.ExceptStarHandler, cst.MatchCase)
+_SEQUENCES = (list, tuple)
 
 
 def _way_to(root: cst.CSTNode, node: cst.CSTNode) -> list[_Step]:
     """Return the steps from a tree to one of its nodes, through statements alone where these lead there."""
-    return _search(root, node, _STATEMENTS) or _search(root, node, (cst.CSTNode,))
+    return _search(root, node, _BLOCKS) or _search(root, node, _NODES)
 
 
-def _search(root: cst.CSTNode, node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]) -> list[_Step]:
+def _search(root: cst.CSTNode, node: cst.CSTNode, ways: _Ways) -> list[_Step]:
     way: dict[int, _Step] = {}
     queue = deque([root])
     while queue and id(node) not in way:
-        for step in _steps(queue.popleft(), kinds):
+        for step in _steps(queue.popleft(), ways):
             way[id(step.child)] = step
             queue.append(step.child)
     steps: list[_Step] = []

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
+import tomli
+
 from patchkit.errors import PatchInvalid
 from patchkit.header import Header, checked, invalid, read_patch_file
 from patchkit.patch import Patch, Upstream
 from patchkit.paths import is_safe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the same parser under its own name, on Python 3.10 only
-    import tomli as tomllib
 
 Value = TypeVar("Value", Patch, Upstream)
 
@@ -39,7 +35,7 @@ def parse_diff_header(place: Path, source: bytes) -> Header:
     if not diff:
         raise invalid(place, "there is no diff in it: no line begins with `--- `")
     try:
-        document = tomllib.loads(head.decode("utf-8-sig"))
+        document = tomli.loads(head.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise invalid(place, f"the text above the diff is not TOML: {error}") from error
     title, reason = (_text(place, document.pop(name, ""), name) for name in ("title", "reason"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
 import libcst as cst
 
-from patchkit.cst import code_of, find_all, find_definition, is_code, only, replace, require, statements
+from patchkit.cst import code_of, find_all, find_definition, is_alike, only, replace, require, statements
 
 Marked = TypeVar("Marked", bound=cst.BaseStatement)
 Suited = TypeVar("Suited", cst.FunctionDef, cst.ClassDef, cst.For)
@@ -123,14 +124,14 @@ def append_members(node: cst.ClassDef, code: str, patch_id: str) -> cst.ClassDef
 
 def drop_last_members(node: cst.ClassDef, code: str) -> cst.ClassDef:
     """Return a class without its last members: what ``append_members`` did, taken back."""
-    return with_body(node, body_of(node)[: -len(statements(code))])
+    return with_body(node, body_of(node)[: -len(_sought(code))])
 
 
 def swap(module: cst.Module, dotted: str, old: str, new: str, patch_id: str) -> cst.Module:
     """Put statements, the first of them marked, in place of others in a definition; where they are, nothing is done."""
     scope = find_definition(module, dotted)
     found = _find_runs(scope, old)
-    room = len(statements(old)) - len(statements(new))
+    room = len(_sought(old)) - len(_sought(new))
     # What is to come may be a part of what stands there.
     parts = [(block, start + step) for block, start in found for step in range(room + 1)]
     if any(run not in parts for run in _find_runs(scope, new)):
@@ -150,21 +151,22 @@ def swap_back(module: cst.Module, dotted: str, old: str, new: str, patch_id: str
 
 def _find_runs(scope: cst.CSTNode, code: str) -> list[tuple[cst.IndentedBlock, int]]:
     """Return where these statements follow each other: the block, and the place of the first."""
-    wanted = statements(code)
+    wanted = _sought(code)
     return [
         (block, place)
         for block in find_all(scope, cst.IndentedBlock)
         for place in range(len(block.body) - len(wanted) + 1)
-        if all(
-            type(found) is type(sought) and is_code(found, code_of(sought))
-            for found, sought in zip(block.body[place:], wanted, strict=False)
-        )
+        if all(map(is_alike, block.body[place:], wanted))
     ]
+
+
+_sought = functools.lru_cache(256)(statements)
+"""Statements to compare with only: what is put into a tree must not be in it twice."""
 
 
 def _put(module: cst.Module, block: cst.IndentedBlock, place: int, old: str, new: str, patch_id: str) -> cst.Module:
     """Replace the statements at a place; the lines above the first stay, but the marker, as does the last's comment."""
-    end = place + len(statements(old))
+    end = place + len(_sought(old))
     first, last = block.body[place], block.body[end - 1]
     fresh = list(statements(new))
     is_back = is_marked(first, patch_id)

@@ -172,6 +172,11 @@ class RewriteUnsound(PatchError):
     code: ClassVar[str] = "rewrite-unsound"
 
 
+def changes_again(patch_id: str, path: str) -> RewriteUnsound:
+    """Return the error for a rewrite that is not idempotent."""
+    return RewriteUnsound(f"{patch_id} changes {path} again when it is applied to its own result", DEFECT)
+
+
 class PatchedWheel(PatchError):
     """Refuse to change what came patched in its wheel: other bytes would contradict RECORD."""
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import PatchedWheel, PatchError, PatchkitError, TargetError
 from patchkit.installation import Installation, Source, read_source
 from patchkit.journal import Applied, Journal, read_object
-from patchkit.rewrite import Rewriter
 from patchkit.targets import Listing, PatchSet
+
+if TYPE_CHECKING:
+    from patchkit.rewrite import Rewriter
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,14 @@ class Examiner:
     """Explains files by digests first, and runs patches only where digests do not tell."""
 
     def __init__(self, catalog: Catalog, environment: Environment) -> None:
-        self.rewriter = Rewriter(catalog, environment)
         self._catalog, self._environment = catalog, environment
+
+    @cached_property
+    def rewriter(self) -> Rewriter:
+        """What runs the patches."""
+        from patchkit.rewrite import Rewriter
+
+        return Rewriter(self._catalog, self._environment)
 
     def examine(self, installation: Installation, path: str, journal: Journal) -> FileFacts:
         """Return the facts of one file."""

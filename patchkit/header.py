@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,13 +46,13 @@ class Header:
     @property
     def specifier(self) -> SpecifierSet:
         """The releases that the patch is for."""
-        return SpecifierSet(self.patch.versions)
+        return as_specifier(self.patch.versions)
 
     @property
     def fixed_in(self) -> Version | None:
         """The first release that has the fix."""
         fixed_in = self.patch.upstream.fixed_in
-        return Version(fixed_in) if fixed_in else None
+        return _as_version(fixed_in) if fixed_in else None
 
     @property
     def issue_url(self) -> str:
@@ -122,18 +123,17 @@ def _check(place: Path, patch: Patch, reason: str) -> None:
     for name in ("target", "versions", "symptom"):
         if not isinstance(getattr(patch, name), str) or not getattr(patch, name):
             raise invalid(place, f"{name} must be a string that is not empty")
-    specifier = _specifier(place, patch.versions, "versions")
-    operators = {part.operator for part in specifier}
+    operators = {part.operator for part in _specifier(place, patch.versions, "versions")}
     if not ("==" in operators or (operators & {">=", ">"} and operators & {"<", "<="})):
         raise invalid(place, f"versions {patch.versions!r} needs both ends, as in '>=0.16,<0.17'")
     if not isinstance(patch.requires, Mapping):
         raise invalid(place, "requires must map target names to specifiers")
     for name, value in patch.requires.items():
         _specifier(place, value, f"requires[{name!r}]")
-    _check_upstream(place, patch, specifier, reason)
+    _check_upstream(place, patch, reason)
 
 
-def _check_upstream(place: Path, patch: Patch, specifier: SpecifierSet, reason: str) -> None:
+def _check_upstream(place: Path, patch: Patch, reason: str) -> None:
     upstream = patch.upstream
     if getattr(upstream, "status", None) not in STATUSES:
         raise invalid(place, f"upstream needs a status, one of {', '.join(STATUSES)}")
@@ -146,23 +146,39 @@ def _check_upstream(place: Path, patch: Patch, specifier: SpecifierSet, reason: 
             raise invalid(place, "upstream.fixed_in is needed when the status is released")
         return
     try:
-        fixed_in = Version(upstream.fixed_in)
+        reaches = _reaches(patch.versions, upstream.fixed_in)
     except InvalidVersion as error:
         raise invalid(place, f"upstream.fixed_in: {error}") from error
-    ends = [part for part in specifier if part.operator in ("<", "<=", "==") and "*" not in part.version]
-    if specifier.contains(fixed_in, prereleases=True) or (ends and _lowest(ends) > fixed_in):
-        raise invalid(place, f"versions {patch.versions!r} reaches into fixed_in {fixed_in}")
+    if reaches:
+        raise invalid(place, f"versions {patch.versions!r} reaches into fixed_in {upstream.fixed_in}")
 
 
 def _specifier(place: Path, value: object, name: str) -> SpecifierSet:
     try:
-        return SpecifierSet(str(value))
+        return as_specifier(str(value))
     except InvalidSpecifier as error:
         raise invalid(place, f"{name}: {error}") from error
 
 
+@functools.lru_cache(256)
+def as_specifier(text: str) -> SpecifierSet:
+    """Return a specifier, one object for one text: the patches of a catalog are for a few ranges."""
+    return SpecifierSet(text)
+
+
+_as_version = functools.lru_cache(256)(Version)
+
+
+@functools.lru_cache(256)
+def _reaches(versions: str, fixed_in: str) -> bool:
+    """Tell whether a range holds the release with the fix, or ends after it."""
+    specifier, fixed = as_specifier(versions), _as_version(fixed_in)
+    ends = [part for part in specifier if part.operator in ("<", "<=", "==") and "*" not in part.version]
+    return specifier.contains(fixed, prereleases=True) or bool(ends and _lowest(ends) > fixed)
+
+
 def _lowest(ends: list[Specifier]) -> Version:
-    return min(Version(end.version) for end in ends)
+    return min(_as_version(end.version) for end in ends)
 
 
 class _Reader:
@@ -179,7 +195,7 @@ class _Reader:
 
     def _patch(self) -> Patch:
         for node in self._tree.body:
-            if isinstance(node, ast.Assign) and [*map(ast.unparse, node.targets)] == ["patch"]:
+            if isinstance(node, ast.Assign) and [getattr(target, "id", None) for target in node.targets] == ["patch"]:
                 if not _calls(node.value, "Patch"):
                     break
                 return self._build(Patch, node.value, upstream=Upstream)
@@ -235,7 +251,12 @@ class _Reader:
 
 
 def _calls(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == name
+    if not isinstance(node, ast.Call):
+        return False
+    owner, _, own = name.rpartition(".")
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr == own and isinstance(node.func.value, ast.Name) and node.func.value.id == owner
+    return isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def _address(reference: str, kind: str) -> str:

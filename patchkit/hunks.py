@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from patchkit.diff import Passage, changed_lines, read_passages, split_lines
 from patchkit.diff_header import may_follow, split_head
-from patchkit.errors import DEFECT, AnchorAmbiguous, AnchorNotFound, RewriteUnsound
+from patchkit.errors import DEFECT, AnchorAmbiguous, AnchorNotFound, RewriteUnsound, changes_again
 from patchkit.header import Header, invalid
 from patchkit.text import Text
 
@@ -47,10 +47,6 @@ class Hunks:
         lines = split_lines(text.data)
         return text.becomes(_splice(lines, self._places(text, lines)))
 
-    def is_settled(self, text: Text) -> bool:
-        """Tell whether every hunk is there as it is after the change."""
-        return self.rewrite(text) is text
-
     def restore(self, text: Text) -> Text:
         """Return a text with every hunk taken back, the text itself unless each is there.
 
@@ -65,8 +61,8 @@ class Hunks:
             places.append(_Place(first, first + len(passage.new), passage.old))
         return text.becomes(_splice(lines, places)) if _is_in_order(places) else text
 
-    def prove_extent(self, before: Text, after: Text) -> None:
-        """Refuse a change outside the hunks."""
+    def prove(self, before: Text, after: Text) -> None:
+        """Refuse a change outside the hunks, and one that is not found again."""
         old, new, done, shift = split_lines(before.data), split_lines(after.data), 0, 0
         for place in self._places(before, old):
             first, part = place.first + shift, list(place.after)
@@ -75,8 +71,13 @@ class Hunks:
             done, shift = place.end, shift + len(part) - (place.end - place.first)
         else:
             if new[done + shift :] == old[done:]:
+                if self.rewrite(after) is not after:
+                    raise changes_again(self._header.id, after.path)
                 return
         raise RewriteUnsound(f"{self._header.id} changes {before.path} outside its hunks", DEFECT)
+
+    def prove_again(self, result: Text) -> None:
+        """Leave it at the proof of the step: the patches after it may have made more places like that of a hunk."""
 
     def _check(self, diff: bytes, passages: Sequence[Passage]) -> None:
         """Refuse what cannot be placed, and lines that the counts of a hunk leave out."""

@@ -10,7 +10,7 @@ from patchkit.catalog import Selection
 from patchkit.findings import Finding, from_error
 from patchkit.installation import Installation
 from patchkit.paths import inside
-from patchkit.plan import refusal
+from patchkit.refusals import refusal
 from patchkit.survey import PatchState, Survey
 
 

@@ -13,8 +13,9 @@ from patchkit.facts import FileFacts, came_patched
 from patchkit.findings import Finding, from_error
 from patchkit.installation import read_link
 from patchkit.record import digest
+from patchkit.refusals import foreign_edit, refusal, unknown_patch
 from patchkit.rewrite import Rewrite, Step
-from patchkit.survey import PatchState, Survey
+from patchkit.survey import Survey
 from patchkit.targets import PatchSet
 
 
@@ -40,13 +41,18 @@ class Change:
     """The patches that the file carries afterwards."""
     undone: PatchSet
     """The patches that it carries now and does not afterwards."""
-    steps: tuple[Step, ...]
-    """What each patch does, in order, from the pristine bytes."""
+    rewrite: Rewrite
+    """What the patches make of the pristine bytes."""
     diff: bytes
     is_listed: bool
     """Whether targets.toml has the digest of the pristine bytes."""
     is_result_listed: bool
     """Whether targets.toml has the digest of this file with these patches, so that the result was held against it."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What each patch does, in order, from the pristine bytes."""
+        return self.rewrite.steps
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,17 @@ def plan_apply(survey: Survey, selection: Selection, *, allow_unlisted: bool = F
     wanted = {state.id for state in states if state.state in ("pristine", "stale", "applied")}
     wanted -= {state.id for state in states if state.is_obsolete}
     changes: list[Change] = []
+    goals: list[tuple[FileFacts, PatchSet]] = []
     for facts in _touched(survey, selection.ids):
         goal = (facts.carried or frozenset()) - _obsolete(survey, facts) | (wanted & _known(survey, facts))
         strays = goal - set(survey.catalog.headers)
         if strays and (wanted & _known(survey, facts)) - (facts.carried or frozenset()):
             findings.append(unknown_patch(facts, min(strays)))
         elif not strays and facts.source is not None and facts.carried is not None:
-            _add(survey, facts, goal, allow_unlisted, changes, findings)
+            goals.append((facts, goal))
+    _fold_ahead(survey, goals)
+    for facts, goal in goals:
+        _add(survey, facts, goal, allow_unlisted, changes, findings)
     return Plan(tuple(changes), tuple(findings))
 
 
@@ -98,45 +108,6 @@ def _unclear(survey: Survey, ids: Collection[str]) -> list[Finding]:
     ]
 
 
-def refusal(survey: Survey, state: PatchState, selection: Selection) -> Finding | None:
-    """Return the finding for a patch that cannot be applied."""
-    if state.state in ("not-installed", "not-applicable"):
-        hint = "name the set instead of the patch if it may be absent, or install what it is for"
-        return (
-            Finding(state.state, f"{state.id}: {state.reason}", hint, state.id) if state.id in selection.named else None
-        )
-    if state.error is not None:
-        return from_error(state.error, state.id, _urgent_file(state))
-    if state.state == "foreign":
-        installation = survey.installed()[state.target]
-        foreign = [survey.facts(installation, file.path) for file in state.files if file.state == "foreign"]
-        return foreign_edit(foreign[0], state.id)
-    if state.state == "missing":
-        path = _urgent_file(state)
-        hint = survey.installed()[state.target].reinstall
-        return Finding("missing-file", f"{path} is not there, and {state.id} is to rewrite it", hint, state.id, path)
-    return None
-
-
-def foreign_edit(facts: FileFacts, patch_id: str | None = None) -> Finding:
-    """Return the finding for a file whose bytes nothing explains."""
-    if facts.error is not None:
-        return from_error(facts.error, patch_id, facts.path)
-    message = f"{facts.path} is neither as {facts.installation.distribution} shipped it nor as patchkit wrote it"
-    hint = f"make a patch of the edit (patchkit record), then bring the file back: {facts.installation.reinstall}"
-    return Finding("foreign-edit", message, hint, patch_id, facts.path)
-
-
-def unknown_patch(facts: FileFacts, name: str) -> Finding:
-    """Return the finding for a file that carries a patch of another catalog."""
-    message = f"{facts.path} carries {name}, which this catalog does not hold"
-    return Finding("unknown-patch", message, f"patchkit revert {name}, or name its --catalog", name, facts.path)
-
-
-def _urgent_file(state: PatchState) -> str | None:
-    return next((file.path for file in state.files if file.state == state.state), None)
-
-
 def _touched(survey: Survey, ids: Collection[str]) -> list[FileFacts]:
     """Return the facts of the files that the patches touch or, as the journal says, have touched."""
     return [
@@ -156,6 +127,15 @@ def _obsolete(survey: Survey, facts: FileFacts) -> PatchSet:
     """Return the applied patches that are no longer right for what is installed."""
     states = survey.states(sorted((facts.carried or frozenset()) & set(survey.catalog.headers)))
     return frozenset(state.id for state in states if state.is_obsolete)
+
+
+def _fold_ahead(survey: Survey, goals: list[tuple[FileFacts, PatchSet]]) -> None:
+    """Have the files rewritten at once whose pristine bytes are at hand."""
+    survey.examiner.rewriter.fold_ahead(
+        (facts.path, facts.source.data, goal)
+        for facts, goal in goals
+        if facts.source is not None and facts.source.sha256 == facts.pristine
+    )
 
 
 def _add(
@@ -208,12 +188,12 @@ def _change(survey: Survey, facts: FileFacts, pristine: bytes, rewrite: Rewrite)
             before_link=source.link,
             after=rewrite.after,
             after_sha256=after_sha256,
-            after_link=_former_link(survey, facts) if not rewrite.steps else None,
+            after_link=_former_link(survey, facts) if not rewrite.patches else None,
             pristine=pristine,
             pristine_sha256=facts.pristine,
             patches=rewrite.patches,
             undone=(facts.carried or frozenset()) - rewrite.patches,
-            steps=rewrite.steps,
+            rewrite=rewrite,
             diff=diff,
             is_listed=facts.listing is not None,
             is_result_listed=bool(facts.listing and rewrite.patches in facts.listing.patched),

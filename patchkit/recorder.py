@@ -13,13 +13,15 @@ from patchkit.findings import Finding, from_error
 from patchkit.inspection import inspect_journals
 from patchkit.installation import Installation
 from patchkit.inventory import UNTAKEN, take_inventory
-from patchkit.plan import Change, foreign_edit
+from patchkit.plan import Change
 from patchkit.pristine import read_pristine
 from patchkit.recording import Edit, Recording, Words, write_patch
+from patchkit.refusals import foreign_edit
 from patchkit.report import Report
-from patchkit.rewrite import Step
+from patchkit.rewrite import Rewrite, Step
 from patchkit.subject import Subject, change_of
 from patchkit.survey import Survey
+from patchkit.text import Text
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,10 @@ def _changes(edited: _Edited, subject: Subject, words: Words | None) -> list[Cha
     for facts in edited.facts:
         assert facts.source is not None
         before = pristine[facts.path]
-        step = Step(words.id if words else "edited by hand", before, facts.source.data)
-        changes.append(change_of(facts, before, before, ids, (step,)))
+        texts = [Text(facts.path, data) for data in (before, facts.source.data)]
+        steps = (Step(words.id if words else "edited by hand", *texts),)
+        rewrite = Rewrite(before, facts.source.data, frozenset(ids), lambda steps=steps: steps)  # type: ignore[misc]
+        changes.append(change_of(facts, before, before, ids, rewrite))
     return changes
 
 

@@ -7,9 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from patchkit.diff import changed_lines, split_lines, unified_diff
 from patchkit.findings import Finding, distinct
-from patchkit.plan import Change
 from patchkit.report import Report, TargetReport, to_json
 from patchkit.screen import Screen, printable
 from patchkit.survey import PatchState
@@ -17,6 +15,7 @@ from patchkit.wording import summarise, to_do
 
 if TYPE_CHECKING:
     from patchkit.gates.verdict import Verdict
+    from patchkit.plan import Change
     from patchkit.symptoms import Symptom
 
 FORMATS = ("text", "json", "junit", "sarif", "github")
@@ -142,6 +141,8 @@ class Renderer:
             for edit in report.recording.edits:
                 self._screen.line(edit.as_line)
             return
+        from patchkit.diff import changed_lines
+
         for change in report.changes:
             hunks = changed_lines(change.before, change.after)
             added = sum(hunk.after[1] - hunk.after[0] for hunk in hunks)
@@ -157,6 +158,8 @@ class Renderer:
                 self._out.buffer.write(change.diff)
             self._out.buffer.flush()
             return
+        from patchkit.diff import split_lines, unified_diff
+
         for change in changes:
             steps = [(step.patch_id, step.before, step.after) for step in change.steps]
             if change.undone or change.before != change.pristine:

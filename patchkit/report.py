@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from patchkit.environment import Environment
 from patchkit.findings import Finding
 from patchkit.header import Header
-from patchkit.plan import Change
 from patchkit.survey import PatchState, Survey
 
 if TYPE_CHECKING:
     from patchkit.gates.verdict import Verdict
+    from patchkit.plan import Change
     from patchkit.recording import Recording
     from patchkit.symptoms import Symptom
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
 from patchkit.catalog import Catalog
 from patchkit.codemod import Codemod
+from patchkit.cores import run_apart
 from patchkit.environment import Environment
 from patchkit.errors import DEFECT, PatchError, RewriteUnsound
 from patchkit.header import Header, find_blank
@@ -21,6 +23,10 @@ from patchkit.record import digest
 from patchkit.syntax import parse_quietly
 from patchkit.text import Text
 
+_Key = tuple[str, str, tuple[str, ...]]
+"""Path of a file, digest of its pristine bytes, and the patches."""
+_WORTH = 50_000
+"""From how many bytes of source on it pays to fork."""
 _WAYS = 64
 """How many ways back are tried at most: where patches leave no mark, each may be there or not."""
 
@@ -30,8 +36,18 @@ class Step:
     """What one patch did to a file."""
 
     patch_id: str
-    before: bytes
-    after: bytes
+    source: Text
+    result: Text
+
+    @property
+    def before(self) -> bytes:
+        """The file before it."""
+        return self.source.data
+
+    @property
+    def after(self) -> bytes:
+        """The file after it."""
+        return self.result.data
 
 
 @dataclass(frozen=True)
@@ -40,13 +56,14 @@ class Rewrite:
 
     before: bytes
     after: bytes
-    steps: tuple[Step, ...]
+    patches: frozenset[str]
     """Only the patches that changed something: another found what it wants in the file."""
+    _steps: Callable[[], tuple[Step, ...]] = field(default=tuple, compare=False, repr=False)
 
     @property
-    def patches(self) -> frozenset[str]:
-        """The patches that the file carries afterwards."""
-        return frozenset(step.patch_id for step in self.steps)
+    def steps(self) -> tuple[Step, ...]:
+        """What each patch did, in order."""
+        return self._steps()
 
 
 class Cure(Protocol):
@@ -60,14 +77,14 @@ class Cure(Protocol):
     def rewrite(self, text: Text) -> Text:
         """Return what the patch makes of a text, the text itself where it finds what it wants."""
 
-    def is_settled(self, text: Text) -> bool:
-        """Tell whether the patch finds all that it wants in a text."""
-
     def restore(self, text: Text) -> Text:
         """Return a text with the patch taken back, the text itself where it is not there."""
 
-    def prove_extent(self, before: Text, after: Text) -> None:
+    def prove(self, before: Text, after: Text) -> None:
         """Refuse a change outside what the patch names."""
+
+    def prove_again(self, result: Text) -> None:
+        """Refuse the result of all patches of a file where this one would change it again."""
 
 
 _CURES: dict[str, type[Cure]] = {".py": Codemod, ".diff": Hunks}
@@ -79,15 +96,34 @@ class Rewriter:
     def __init__(self, catalog: Catalog, environment: Environment) -> None:
         self._catalog, self._environment = catalog, environment
         self._cures: dict[str, Cure] = {}
-        self._rewrites: dict[tuple[str, str, tuple[str, ...]], Rewrite] = {}
+        self._rewrites: dict[_Key, Rewrite] = {}
 
     def fold(self, path: str, pristine: bytes, ids: Collection[str]) -> Rewrite:
         """Apply patches to the pristine bytes of a file in the order of their ids, proving every step."""
         key = (path, digest(pristine), tuple(sorted(ids)))
         if key not in self._rewrites:
-            with _collector_paused():
-                self._rewrites[key] = self._fold(path, pristine, key[2])
+            self._rewrites[key] = self._fold(path, pristine, key[2])
         return self._rewrites[key]
+
+    def fold_ahead(self, jobs: Iterable[tuple[str, bytes, Collection[str]]]) -> None:
+        """Fold several files at once, where there are cores for it; what cannot be folded is left for ``fold``."""
+        pristine = {(path, digest(data), tuple(sorted(ids))): data for path, data, ids in jobs if ids}
+        sizes = {key: len(data) for key, data in pristine.items() if key not in self._rewrites}
+        if len(sizes) < 2 or sum(sizes.values()) < _WORTH:
+            return
+        with suppress(PatchError):  # LibCST and the catalog's code are loaded once, before any process forks
+            for patch_id in sorted({patch_id for _, _, ids in sizes for patch_id in ids}):
+                self._cure(patch_id)
+
+        def fold(key: _Key) -> tuple[bytes, frozenset[str]]:
+            rewrite = self._fold(key[0], pristine[key], key[2])
+            return rewrite.after, rewrite.patches
+
+        for key, (after, patches) in run_apart(fold, sizes).items():
+            self._rewrites[key] = Rewrite(pristine[key], after, patches, partial(self._steps, key, pristine[key]))
+
+    def _steps(self, key: _Key, pristine: bytes) -> tuple[Step, ...]:
+        return self._fold(key[0], pristine, key[2]).steps
 
     def restore(self, path: str, data: bytes, ids: Collection[str], pristine_sha256: str) -> Rewrite | None:
         """Take patches back from a patched file; None unless that gives exactly the pristine bytes."""
@@ -127,24 +163,33 @@ class Rewriter:
 
     def _fold(self, path: str, pristine: bytes, ids: tuple[str, ...]) -> Rewrite:
         text, steps = Text(path, pristine, pristine), []
-        for patch_id in ids:
-            after = self._cure(patch_id).rewrite(text)
-            if after is text:
-                continue
-            self._prove(patch_id, text, after)
-            steps.append(Step(patch_id, text.data, after.data))
-            text = after
-        if steps:
-            _compile(text.data, path, self._environment)
-        return Rewrite(pristine, text.data, tuple(steps))
+        with _collector_paused():
+            for patch_id in ids:
+                after = self._cure(patch_id).rewrite(text)
+                if after is not text:
+                    self._cure(patch_id).prove(text, after)
+                    steps.append(Step(patch_id, text, after))
+                    text = after
+            if steps:
+                self._prove(steps)
+        return Rewrite(pristine, text.data, frozenset(step.patch_id for step in steps), lambda: tuple(steps))
 
-    def _prove(self, patch_id: str, before: Text, after: Text) -> None:
-        """Refuse a rewrite that is not idempotent or that changes more than the patch names."""
-        cure = self._cure(patch_id)
-        if not cure.is_settled(after):
-            problem = f"changes {after.path} again when it is applied to its own result"
-            raise RewriteUnsound(f"{patch_id} {problem}", DEFECT)
-        cure.prove_extent(before, after)
+    def _prove(self, steps: Sequence[Step]) -> None:
+        """Refuse a result that does not compile, or to which a patch would do something again."""
+        result = steps[-1].result
+        _compile(_printed(steps), result.path, self._environment)
+        for step in steps:
+            self._cure(step.patch_id).prove_again(result)
+
+
+def _printed(steps: Sequence[Step]) -> bytes:
+    """Return the bytes after the last step; the first step that cannot be printed is the one to blame."""
+    try:
+        return steps[-1].after
+    except PatchError:
+        for step in steps:
+            _ = step.after
+        raise
 
 
 @contextmanager

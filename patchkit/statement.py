@@ -17,7 +17,7 @@ from patchkit.facts import FileFacts
 from patchkit.findings import Finding, from_error
 from patchkit.header import Header
 from patchkit.inspection import inspect_journals, inspect_loading
-from patchkit.plan import foreign_edit, unknown_patch
+from patchkit.refusals import foreign_edit, unknown_patch
 from patchkit.report import Report, report_targets
 from patchkit.survey import Survey
 

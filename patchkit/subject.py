@@ -15,7 +15,7 @@ from patchkit.findings import Finding, from_error
 from patchkit.installation import Installation, find_target
 from patchkit.plan import Change
 from patchkit.record import digest
-from patchkit.rewrite import Step
+from patchkit.rewrite import Rewrite
 from patchkit.survey import Survey
 from patchkit.targets import normalise
 
@@ -66,7 +66,7 @@ def change_of(
     pristine: bytes,
     before: bytes,
     patches: Collection[str],
-    steps: tuple[Step, ...],
+    rewrite: Rewrite,
 ) -> Change:
     """Return what a patch of an edited file comes to: the file as it is, and what it was."""
     source = facts.source
@@ -87,7 +87,7 @@ def change_of(
         pristine_sha256=facts.pristine,
         patches=frozenset(patches),
         undone=frozenset(),
-        steps=steps,
+        rewrite=rewrite,
         diff=diff,
         is_listed=facts.listing is not None,
         is_result_listed=bool(facts.listing and frozenset(patches) in facts.listing.patched),

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import JournalCorrupt, PatchError, PatchkitError, TargetError
 from patchkit.facts import Examiner, FileFacts, came_patched
-from patchkit.header import Header, find_blank
+from patchkit.header import Header, as_specifier, find_blank
 from patchkit.installation import Installation, find_installation
 from patchkit.journal import Journal, read_journal
 
@@ -161,7 +159,7 @@ class Survey:
             other = self.installations[name]
             if not isinstance(other, Installation):
                 return f"for {name} {_readable(specifier)}, and it is not installed"
-            if not SpecifierSet(specifier).contains(other.version, prereleases=True):
+            if not as_specifier(specifier).contains(other.version, prereleases=True):
                 return f"for {name} {_readable(specifier)}, and {other.distribution} {other.version} is installed"
         return None
 
@@ -186,7 +184,7 @@ class Survey:
             rewrite = self.examiner.rewriter.fold(facts.path, pristine, {patch_id})
         except PatchError as error:
             return "conflict", error
-        return ("pristine" if rewrite.steps else "upstream"), None
+        return ("pristine" if rewrite.patches else "upstream"), None
 
     def is_listed(self, target: str) -> bool:
         """Tell whether targets.toml has the digests of every file of an installation that a patch touches."""

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import tomli
 from packaging.version import InvalidVersion, Version
 
 from patchkit.errors import CatalogMissing, ConfigError
 from patchkit.paths import is_safe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the same parser under its own name, on Python 3.10 only
-    import tomli as tomllib
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -89,7 +84,7 @@ def normalise(name: str) -> str:
 def read_targets(path: Path) -> Targets:
     """Read and check targets.toml."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        document = tomli.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise CatalogMissing(
             f"no catalog: {path} does not exist", "name a folder that holds targets.toml and patches/ with --catalog"

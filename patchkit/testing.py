@@ -49,7 +49,7 @@ class Checks:
         difference = unified_diff(path, new, made).decode()
         _claim(made == new, f"{patch_id} makes something else of it, from the expected to what it is:\n{difference}")
         prove(unified_diff(path, old, new), old, new)
-        _claim(self._fold(path, new, patch_id) == Rewrite(new, new, ()), f"{patch_id} changes its own result")
+        _claim(self._fold(path, new, patch_id) == Rewrite(new, new, frozenset()), f"{patch_id} changes its own result")
 
     def unchanged(self, patch_id: str, path: str, before: str) -> None:
         """Assert that a patch finds what it wants in a fragment."""

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from patchkit.errors import DEFECT, RewriteUnsound
 
 if TYPE_CHECKING:
     import libcst
 
 
-@dataclass(frozen=True)
 class Text:
     """A source file of a target, patched or not."""
 
-    path: str
-    data: bytes
-    pristine: bytes | None = None
-    """What it was before the first patch, where that is known."""
+    def __init__(self, path: str, data: bytes, pristine: bytes | None = None) -> None:
+        self.path = path
+        self.data = data
+        self.pristine = pristine
+        """What it was before the first patch, where that is known."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and (self.path, self.data) == (other.path, other.data)
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.data))
 
     def becomes(self, data: bytes) -> Text:
-        """Return what a patch makes of it; itself where nothing changes."""
+        """Return what a patch makes of the bytes; the text itself where nothing changes."""
         return self if data == self.data else Text(self.path, data, self.pristine)
+
+    def becomes_tree(self, module: libcst.Module, patch_id: str) -> Text:
+        """Return what a patch makes of the tree; the text itself where nothing changes."""
+        from patchkit import cst
+
+        return self if cst.is_same(self.module, module) else _Tree(self, cst.fitted(module), patch_id)
 
     @cached_property
     def module(self) -> libcst.Module:
@@ -30,3 +44,36 @@ class Text:
 
         parse = cst.parse_exactly if self.data == self.pristine else cst.parse
         return parse(self.data, self.path)
+
+    def parsed_anew(self, names: Iterable[str]) -> libcst.Module:
+        """Return the tree with some definitions, by dotted path, as LibCST reads what is printed of them."""
+        return self.module
+
+
+class _Tree(Text):
+    """What a patch makes of a tree: it is printed only when its bytes are asked for."""
+
+    def __init__(self, before: Text, module: libcst.Module, patch_id: str) -> None:
+        self.path, self.pristine, self.module = before.path, before.pristine, module
+        self._patch_id = patch_id
+        self._anew, self._names = module, set[str]()
+
+    @cached_property
+    def data(self) -> bytes:  # type: ignore[override]
+        """The bytes; refuses a tree that cannot be printed."""
+        try:
+            return self.module.bytes
+        except UnicodeError as error:
+            problem = f"adds what the file's encoding does not have: {error}"
+            raise RewriteUnsound(f"{self._patch_id} {problem}", DEFECT) from error
+        except Exception as error:
+            raise RewriteUnsound(f"{self._patch_id} gives a tree that cannot be printed: {error}", DEFECT) from error
+
+    def parsed_anew(self, names: Iterable[str]) -> libcst.Module:
+        """Return the tree with some definitions parsed anew, beside those that were asked for before."""
+        from patchkit import cst
+
+        for name in set(names) - self._names:
+            self._anew = cst.parsed_anew(self._anew, name)
+            self._names.add(name)
+        return self._anew

@@ -23,7 +23,7 @@ check_restored = CHECKS.restored
 def check_nothing_to_restore(patch_id: str, path: str, code: str) -> None:
     """Assert that the way back leaves a file alone that does not carry the patch."""
     data = code.encode()
-    assert rewriter().restore(path, data, {patch_id}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(path, data, {patch_id}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 def parse(code: str) -> cst.cst.Module:

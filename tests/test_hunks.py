@@ -72,7 +72,7 @@ def test_diff_is_applied_and_taken_back(tmp_path: Path, before: bytes, after: by
     runner = rewriter(tmp_path, one=unified_diff(PATH, before, after))
     rewrite = runner.fold(PATH, before, {"one"})
     assert (rewrite.after, rewrite.patches) == (after, {"one"})
-    assert runner.fold(PATH, after, {"one"}) == Rewrite(after, after, ())
+    assert runner.fold(PATH, after, {"one"}) == Rewrite(after, after, frozenset())
     assert runner.restore(PATH, after, {"one"}, digest(before)) == rewrite
     assert runner.restore(PATH, after + b"#", {"one"}, digest(before)) is None
 
@@ -127,7 +127,9 @@ def test_refused(tmp_path: Path, diff: str, before: str, error: type[PatchError]
 def test_hunk_that_is_there_already_is_left(tmp_path: Path) -> None:
     before, after = PAIRS["far apart"]
     half = before.replace(b"x = 0", b"x = 1")
-    assert made(tmp_path, unified_diff(PATH, before, after), half) == Rewrite(half, after, (Step("one", half, after),))
+    rewrite = made(tmp_path, unified_diff(PATH, before, after), half)
+    assert rewrite == Rewrite(half, after, frozenset({"one"}))
+    assert rewrite.steps == (Step("one", Text(PATH, half), Text(PATH, after)),)
 
 
 def test_own_line_counts_also_where_the_hunk_is_there(tmp_path: Path) -> None:
@@ -167,9 +169,9 @@ def test_change_outside_the_hunks_is_refused(tmp_path: Path, after: str) -> None
     write_diff(tmp_path, "one", unified_diff(PATH, ENGINE.encode(), KIMI.encode()))
     header = load_catalog(tmp_path).headers["one"]
     before = Text(PATH, ENGINE.encode())
-    Hunks(header).prove_extent(before, Text(PATH, KIMI.encode()))
+    Hunks(header).prove(before, Text(PATH, KIMI.encode()))
     with pytest.raises(RewriteUnsound, match=r"^one changes engine/core\.py outside its hunks$"):
-        Hunks(header).prove_extent(before, Text(PATH, after.encode()))
+        Hunks(header).prove(before, Text(PATH, after.encode()))
 
 
 def test_hunks_in_another_order_are_not_taken_back(tmp_path: Path) -> None:

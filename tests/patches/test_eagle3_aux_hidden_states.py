@@ -411,7 +411,7 @@ def test_line_ends_are_kept(path: str, before: str, after: str) -> None:
 @pytest.mark.parametrize(("path", "code"), [(TEXT, fragment()), (WRAPPER, wrapper())], ids=["text model", "wrapper"])
 def test_nothing_to_restore(path: str, code: str) -> None:
     data = code.encode()
-    assert rewriter().restore(path, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(path, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 NOT_RESTORED = {

@@ -119,7 +119,7 @@ def test_line_ends_are_kept() -> None:
 )
 def test_nothing_to_restore(imports: str, code: str) -> None:
     data = fragment(imports, code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -232,13 +232,13 @@ def test_line_ends_are_kept(case: str) -> None:
 @pytest.mark.parametrize("path", FILES)
 def test_nothing_to_restore(path: str) -> None:
     data = fragment(path).encode()
-    assert rewriter().restore(path, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(path, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 @pytest.mark.parametrize("path", FILES)
 def test_native_code_is_not_restored(path: str) -> None:
     data = NATIVE[path].encode()
-    assert rewriter().restore(path, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(path, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 @pytest.mark.parametrize("path", FILES)

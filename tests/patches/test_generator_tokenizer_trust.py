@@ -136,7 +136,7 @@ def test_line_ends_are_kept() -> None:
 )
 def test_nothing_to_restore(parameters: str, code: str) -> None:
     data = fragment(parameters, code).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 @pytest.mark.parametrize("data", ["x = 1\n", fragment(PARAMETERS + ADDED, LOAD_SO)], ids=["no method", "native"])

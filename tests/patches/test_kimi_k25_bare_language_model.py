@@ -116,7 +116,7 @@ def test_line_ends_are_kept() -> None:
 
 def test_nothing_to_restore() -> None:
     data = fragment(TAKE).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 @pytest.mark.parametrize("data", ["x = 1\n", fragment(f"{TAKE}\n{SEE}")], ids=["no method", "not ours"])

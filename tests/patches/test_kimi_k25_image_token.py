@@ -166,7 +166,7 @@ def test_line_ends_are_kept() -> None:
 
 def test_nothing_to_restore() -> None:
     data = fragment(SMALLEST).encode()
-    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, ())
+    assert rewriter().restore(PATH, data, {ID}, digest(data)) == Rewrite(data, data, frozenset())
 
 
 def test_not_restored_where_the_branch_is_not_ours() -> None:

@@ -171,7 +171,7 @@ def test_line_ends_are_kept() -> None:
 @pytest.mark.parametrize("data", [fragment(MASK, BATCH), NATIVE], ids=["pristine", "native"])
 def test_nothing_to_restore(data: str) -> None:
     assert rewriter().restore(PATH, data.encode(), {ID}, digest(data.encode())) == Rewrite(
-        data.encode(), data.encode(), ()
+        data.encode(), data.encode(), frozenset()
     )
 
 

