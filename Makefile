@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test torture test-engine lint types unit bench bench-preflight bench-serve demo wheel docs man clean
+.PHONY: test torture test-engine lint types unit bench bench-growth bench-preflight bench-serve demo wheel docs man clean
 
 test: lint types unit
 
@@ -27,6 +27,10 @@ test-engine: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+# One, ten, a hundred and a thousand patches; draws docs/static/growth.svg.
+bench-growth: $(STAMP)
+	$(BIN)/python -m tests.bench.growth
 
 bench-preflight: $(STAMP)
 	$(BIN)/python -m tests.engine.bench

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
@@ -58,13 +59,17 @@ class Catalog:
         """Return the target that a patch is for."""
         return self.targets.targets[self.headers[patch_id].patch.target]
 
-    def files_of(self, target: str) -> dict[str, tuple[str, ...]]:
+    def files_of(self, target: str) -> Mapping[str, tuple[str, ...]]:
         """Return the ids of the patches of each file of a target, by path."""
-        files: dict[str, tuple[str, ...]] = {}
+        return self._files.get(target, {})
+
+    @cached_property
+    def _files(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        files: dict[str, dict[str, tuple[str, ...]]] = {}
         for patch_id, header in sorted(self.headers.items()):
-            if header.patch.target == target:
-                for path in header.files:
-                    files[path] = (*files.get(path, ()), patch_id)
+            of_target = files.setdefault(header.patch.target, {})
+            for path in header.files:
+                of_target[path] = (*of_target.get(path, ()), patch_id)
         return files
 
     def _suggest(self, name: str) -> str:

@@ -26,11 +26,11 @@ class Codemod:
 
     def rewrite(self, text: Text) -> Text:
         """Return what the patch makes of a text, the text itself where it finds what it wants."""
-        from patchkit import cst
+        from patchkit.tree import is_same
 
         rewriting = self._patch.rewritings[text.path]
         first, second = (self._call(rewriting, text.module) for _ in range(2))
-        if not cst.is_same(first, second):
+        if not is_same(first, second):
             raise RewriteUnsound(f"{self._header.id} gives two different results for the same source", DEFECT)
         return text.becomes_tree(first, self._header.id)
 
@@ -56,10 +56,10 @@ class Codemod:
 
     def prove_again(self, result: Text) -> None:
         """Refuse a result in which the patch, once it is printed and parsed again, does not find what it wants."""
-        from patchkit import cst
+        from patchkit.tree import is_same
 
         module = result.parsed_anew(self._names(result.path))
-        if not cst.is_same(module, self._call(self._patch.rewritings[result.path], module)):
+        if not is_same(module, self._call(self._patch.rewritings[result.path], module)):
             raise changes_again(self._header.id, result.path)
 
     def _names(self, path: str) -> list[str]:

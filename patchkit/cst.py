@@ -6,15 +6,15 @@ import ast
 import functools
 import operator
 import textwrap
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import libcst as cst
 
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, UnexpectedShape
 from patchkit.syntax import parse_quietly
+from patchkit.tree import BLOCKS, SPOKEN, STATEMENTS, Ways, is_kind, steps_of, way_to, ways_to
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Found = TypeVar("Found")
@@ -48,14 +48,14 @@ def parse_exactly(data: bytes, path: str) -> cst.Module:
 
 def find_all(root: cst.CSTNode, kind: type[Node], claim: Callable[[Node], bool] = lambda _: True) -> list[Node]:
     """Return every node of a kind for which the claim holds, an outer one before what is in it."""
-    ways = _ways_to(kind)
+    ways = ways_to(kind)
     found: list[Node] = []
     stack: list[cst.CSTNode] = [root]
     while stack:
         node = stack.pop()
-        if _is_kind(node.__class__, (kind,)) and claim(node):  # type: ignore[arg-type]
+        if is_kind(node.__class__, (kind,)) and claim(node):  # type: ignore[arg-type]
             found.append(node)  # type: ignore[arg-type]
-        stack.extend(step.child for step in reversed(list(_steps(node, ways))))
+        stack.extend(step.child for step in reversed(list(steps_of(node, ways))))
     return found
 
 
@@ -91,7 +91,7 @@ def find_definition(module: cst.Module, dotted: str) -> cst.FunctionDef | cst.Cl
 def _definitions(scope: cst.CSTNode) -> list[cst.FunctionDef | cst.ClassDef]:
     """Return the definitions directly in a scope, also those under an ``if`` or ``try``."""
     found: list[cst.FunctionDef | cst.ClassDef] = []
-    for _, _, child in _steps(scope, _Ways(_STATEMENTS)):
+    for _, _, child in steps_of(scope, Ways(STATEMENTS)):
         if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
             found.append(child)
         else:
@@ -116,7 +116,7 @@ def is_alike(node: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 def _names(node: cst.CSTNode) -> Iterator[str]:
     """Yield the names in a node, in the order of its fields, which is that of the code or at least always the same."""
-    for _, _, child in _steps(node, _SPOKEN):
+    for _, _, child in steps_of(node, SPOKEN):
         if child.__class__ is cst.Name:
             yield child.value
         else:
@@ -202,7 +202,7 @@ def replace(root: Node, old: cst.CSTNode, new: cst.CSTNode | Sequence[cst.CSTNod
 
     Only the nodes on the way to the old one are built anew; every other node stays the same object.
     """
-    steps = _way_to(root, old)
+    steps = way_to(root, old)
     assert steps, "the node is not in the tree"
     fresh: tuple[cst.CSTNode, ...] = tuple(new) if isinstance(new, Sequence) else (new,)
     for step in reversed(steps):
@@ -215,84 +215,6 @@ def replace(root: Node, old: cst.CSTNode, new: cst.CSTNode | Sequence[cst.CSTNod
         fresh = (parent,)
     assert isinstance(parent, type(root))
     return parent
-
-
-def is_same(one: object, other: object) -> bool:
-    """Tell whether two trees are equal; what they share is not compared, so it is quick for rewrites of one tree."""
-    if one is other:
-        return True
-    if isinstance(one, cst.CSTNode) and type(one) is type(other):
-        return all(is_same(getattr(one, field), getattr(other, field)) for field in one.__dataclass_fields__)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(is_same, one, other))
-    return one == other
-
-
-class _Step(NamedTuple):
-    parent: cst.CSTNode
-    field: str
-    child: cst.CSTNode
-
-
-_STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
-BLOCKS = (*_STATEMENTS, cst.ExceptStarHandler, cst.MatchCase)
-"""The kinds of nodes that hold statements, or are one."""
-_LAYOUT = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Newline, cst.Comment)
-
-
-class _Ways(NamedTuple):
-    """Which children of a node to go to."""
-
-    kinds: tuple[type[cst.CSTNode], ...]
-    but: tuple[type[cst.CSTNode], ...] = ()
-
-
-_NODES, _SPOKEN, _BLOCKS = _Ways((cst.CSTNode,)), _Ways((cst.CSTNode,), _LAYOUT), _Ways(BLOCKS)
-
-
-def _ways_to(kind: type[cst.CSTNode]) -> _Ways:
-    """Return the shortest ways to nodes of a kind: a statement is in no expression, and nothing is in the layout."""
-    if issubclass(kind, BLOCKS):
-        return _BLOCKS
-    return _NODES if kind is cst.CSTNode or issubclass(kind, _LAYOUT) else _SPOKEN
-
-
-@functools.cache
-def _is_kind(kind: type, kinds: tuple[type, ...], but: tuple[type, ...] = ()) -> bool:
-    """Tell whether a class is one of some kinds; LibCST's are abstract ones, of which each ``isinstance`` is slow."""
-    return issubclass(kind, kinds) and not issubclass(kind, but)
-
-
-def _steps(parent: cst.CSTNode, ways: _Ways = _NODES) -> Iterator[_Step]:
-    """Yield the children of a node; its own ``children`` builds a visitor for each node, which is slow."""
-    kinds, but = ways
-    for field in parent.__dataclass_fields__:
-        value = getattr(parent, field)
-        for child in value if value.__class__ in _SEQUENCES else (value,):
-            if _is_kind(child.__class__, kinds, but):
-                yield _Step(parent, field, child)
-
-
-_SEQUENCES = (list, tuple)
-
-
-def _way_to(root: cst.CSTNode, node: cst.CSTNode) -> list[_Step]:
-    """Return the steps from a tree to one of its nodes, through statements alone where these lead there."""
-    return _search(root, node, _BLOCKS) or _search(root, node, _NODES)
-
-
-def _search(root: cst.CSTNode, node: cst.CSTNode, ways: _Ways) -> list[_Step]:
-    way: dict[int, _Step] = {}
-    queue = deque([root])
-    while queue and id(node) not in way:
-        for step in _steps(queue.popleft(), ways):
-            way[id(step.child)] = step
-            queue.append(step.child)
-    steps: list[_Step] = []
-    while id(node) in way:
-        steps.append(way[id(node)])
-        node = steps[-1].parent
-    return steps[::-1]
 
 
 def require(holds: bool, anchor: str, expected: str) -> None:

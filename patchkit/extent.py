@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import libcst as cst
 
-from patchkit.cst import BLOCKS, is_same
+from patchkit.tree import BLOCKS, is_same
 
 _IMPORT = "import"
 """The name that stands for the import statements at the top level."""

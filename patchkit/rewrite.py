@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -102,7 +101,7 @@ class Rewriter:
         """Apply patches to the pristine bytes of a file in the order of their ids, proving every step."""
         key = (path, digest(pristine), tuple(sorted(ids)))
         if key not in self._rewrites:
-            self._rewrites[key] = self._fold(path, pristine, key[2])
+            self._rewrites[key] = self._rewritten(key, pristine, *_result(self._fold(path, pristine, key[2]), pristine))
         return self._rewrites[key]
 
     def fold_ahead(self, jobs: Iterable[tuple[str, bytes, Collection[str]]]) -> None:
@@ -116,14 +115,21 @@ class Rewriter:
                 self._cure(patch_id)
 
         def fold(key: _Key) -> tuple[bytes, frozenset[str]]:
-            rewrite = self._fold(key[0], pristine[key], key[2])
-            return rewrite.after, rewrite.patches
+            steps = self._fold(key[0], pristine[key], key[2])
+            return _result(steps, pristine[key])
 
         for key, (after, patches) in run_apart(fold, sizes).items():
-            self._rewrites[key] = Rewrite(pristine[key], after, patches, partial(self._steps, key, pristine[key]))
+            self._rewrites[key] = self._rewritten(key, pristine[key], after, patches)
 
-    def _steps(self, key: _Key, pristine: bytes) -> tuple[Step, ...]:
-        return self._fold(key[0], pristine, key[2]).steps
+    def _rewritten(self, key: _Key, pristine: bytes, after: bytes, patches: frozenset[str]) -> Rewrite:
+        """Return a rewrite; what the patches of several did each is worked out when it is asked for, not kept."""
+
+        def steps() -> tuple[Step, ...]:
+            if len(patches) == 1:
+                return (Step(min(patches), Text(key[0], pristine), Text(key[0], after)),)
+            return tuple(self._fold(key[0], pristine, key[2]))
+
+        return Rewrite(pristine, after, patches, steps)
 
     def restore(self, path: str, data: bytes, ids: Collection[str], pristine_sha256: str) -> Rewrite | None:
         """Take patches back from a patched file; None unless that gives exactly the pristine bytes."""
@@ -161,8 +167,8 @@ class Rewriter:
             self._cures[patch_id] = _CURES[header.place.suffix](header)
         return self._cures[patch_id]
 
-    def _fold(self, path: str, pristine: bytes, ids: tuple[str, ...]) -> Rewrite:
-        text, steps = Text(path, pristine, pristine), []
+    def _fold(self, path: str, pristine: bytes, ids: tuple[str, ...]) -> list[Step]:
+        text, steps = Text(path, pristine, pristine), list[Step]()
         with _collector_paused():
             for patch_id in ids:
                 after = self._cure(patch_id).rewrite(text)
@@ -172,7 +178,7 @@ class Rewriter:
                     text = after
             if steps:
                 self._prove(steps)
-        return Rewrite(pristine, text.data, frozenset(step.patch_id for step in steps), lambda: tuple(steps))
+        return steps
 
     def _prove(self, steps: Sequence[Step]) -> None:
         """Refuse a result that does not compile, or to which a patch would do something again."""
@@ -180,6 +186,11 @@ class Rewriter:
         _compile(_printed(steps), result.path, self._environment)
         for step in steps:
             self._cure(step.patch_id).prove_again(result)
+
+
+def _result(steps: Sequence[Step], pristine: bytes) -> tuple[bytes, frozenset[str]]:
+    """Return the bytes after the last step, and the patches."""
+    return steps[-1].after if steps else pristine, frozenset(step.patch_id for step in steps)
 
 
 def _printed(steps: Sequence[Step]) -> bytes:

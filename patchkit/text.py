@@ -34,8 +34,9 @@ class Text:
     def becomes_tree(self, module: libcst.Module, patch_id: str) -> Text:
         """Return what a patch makes of the tree; the text itself where nothing changes."""
         from patchkit import cst
+        from patchkit.tree import is_same
 
-        return self if cst.is_same(self.module, module) else _Tree(self, cst.fitted(module), patch_id)
+        return self if is_same(self.module, module) else _Tree(self, cst.fitted(module), patch_id)
 
     @cached_property
     def module(self) -> libcst.Module:

@@ -8,6 +8,7 @@ import pytest
 
 from patchkit import cst
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, UnexpectedShape
+from patchkit.tree import is_same
 from tests.support import parse
 
 
@@ -323,7 +324,7 @@ def test_replace_needs_a_node_of_the_tree() -> None:
     ],
 )
 def test_trees_are_compared(one: str, other: str, is_equal: bool) -> None:
-    assert cst.is_same(parse(one), parse(other)) is is_equal
+    assert is_same(parse(one), parse(other)) is is_equal
 
 
 def test_requirement() -> None:

@@ -18,9 +18,9 @@ VERBS = tuple(f"verbs.{path.stem}" for path in (PACKAGE / "verbs").glob("[a-z]*.
 LAYERS = (
     ("blanks", "errors"),
     ("cores", "paths", "probe", "proof", "syntax"),
-    ("bytecode", "findings", "record", "targets", "cst", "patch", "diff"),
-    ("archive", "edits", "extent", "template", "header", "journal", "text"),
-    ("environment", "relabel"),
+    ("bytecode", "findings", "record", "targets", "tree", "patch", "diff"),
+    ("archive", "cst", "extent", "template", "header", "journal"),
+    ("edits", "environment", "relabel", "text"),
     ("arguments", "diff_header", "download", "marker"),
     ("catalog", "installation"),
     ("codemod", "hunks", "inventory", "pristine", "stage"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import measure, show
+from tests.bench.tools import measure, show
 from tests.engine.conftest import HERE, Engine
 
 
@@ -26,7 +25,7 @@ def main(work: Path) -> None:
         real = [*variables, str(engine.python), str(HERE / "probe.py"), question, str(models)]
         words = ["--site", str(site), "preflight", "--model", str(models / "target"), "--draft", str(models / "draft")]
         ours = [sys.executable, "-m", "patchkit", *words, "--num-speculative-tokens", "2"]
-        commands = {"patchkit preflight": shlex.join(ours), "the real engine": shlex.join(real)}
+        commands = {"patchkit preflight": ours, "the real engine": real}
         show(title, measure(commands, "--runs", "3", "--ignore-failure"))
 
 
