@@ -33,10 +33,9 @@ class Text:
 
     def becomes_tree(self, module: libcst.Module, patch_id: str) -> Text:
         """Return what a patch makes of the tree; the text itself where nothing changes."""
-        from patchkit import cst
         from patchkit.tree import is_same
 
-        return self if is_same(self.module, module) else _Tree(self, cst.fitted(module), patch_id)
+        return self if is_same(self.module, module) else _Tree(self, module, patch_id)
 
     @cached_property
     def module(self) -> libcst.Module:
@@ -57,13 +56,19 @@ class _Tree(Text):
     def __init__(self, before: Text, module: libcst.Module, patch_id: str) -> None:
         self.path, self.pristine, self.module = before.path, before.pristine, module
         self._patch_id = patch_id
-        self._anew, self._names = module, set[str]()
+        self._names: set[str] = set()
+
+    @cached_property
+    def _fitted(self) -> libcst.Module:
+        from patchkit import cst
+
+        return cst.fitted(self.module)
 
     @cached_property
     def data(self) -> bytes:  # type: ignore[override]
         """The bytes; refuses a tree that cannot be printed."""
         try:
-            return self.module.bytes
+            return self._fitted.bytes
         except UnicodeError as error:
             problem = f"adds what the file's encoding does not have: {error}"
             raise RewriteUnsound(f"{self._patch_id} {problem}", DEFECT) from error
@@ -78,3 +83,7 @@ class _Tree(Text):
             self._anew = cst.parsed_anew(self._anew, name)
             self._names.add(name)
         return self._anew
+
+    @cached_property
+    def _anew(self) -> libcst.Module:
+        return self._fitted
