@@ -181,7 +181,7 @@ def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Sur
 
 
 def _transaction(sites: Collection[Path], environment: Environment) -> AbstractContextManager[Transaction]:
-    from patchkit.transaction import Transaction  # with filelock, which only a writer needs
+    from patchkit.transaction import Transaction  # which only a writer needs
 
     return Transaction(sites, environment.pycache_prefix, environment.root).held()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-from patchkit.paths import inside, read_regular
+from patchkit.paths import inside, read_regular, real
 
 _HEADER = 16
 _CHECKED, _HASHED = 0b10, 0b01
@@ -21,13 +21,13 @@ def find_bytecode(sources: Iterable[Path], pycache_prefix: Path | None = None, r
     The sources are the spellings of one path: below a pycache prefix (PYTHONPYCACHEPREFIX) Python repeats the absolute
     folder of the source as ``sys.path`` spells it, links unresolved. Below a root no link leads out of it.
     """
-    found = {}
+    found: dict[Path, Path] = {}
     for source in sources:
         folders = [source.parent / "__pycache__"]
         if pycache_prefix is not None:
             folders.append(pycache_prefix / source.parent.relative_to(source.parent.anchor))
         for folder in (inside(folder, root) for folder in folders):
-            found.update({os.path.realpath(place): place for place in _bytecode_in(folder, source.stem)})
+            found.update({real(place): place for place in _bytecode_in(folder, source.stem)})
     return list(found.values())
 
 

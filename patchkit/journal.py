@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -77,13 +79,32 @@ def read_journal(site: Path) -> Journal:
     """Read the journal of a site folder, taking nothing in it on trust."""
     place = site / FOLDER / "journal.json"
     try:
-        if any(folder.is_symlink() for folder in (site / FOLDER, site / FOLDER / "objects")):
-            raise _corrupt(place, "a folder of it is a link")
+        problem = _why_untrusted(site)
+        if problem is not None:
+            raise _corrupt(place, problem)
         return _journal(json.loads(read_regular(place, follow=False)))
     except (FileNotFoundError, NotADirectoryError):
         return Journal()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _corrupt(place, str(error) or type(error).__name__) from error
+
+
+def _why_untrusted(site: Path) -> str | None:
+    """Say why a journal does not count: somebody may have written it who cannot write the site folder."""
+    owner = os.stat(site)
+    for name in ("", "objects", "journal.json"):
+        place = site / FOLDER / name
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            return "a folder of it is a link" if name != "journal.json" else "it is a link"
+        if found.st_mode & ~owner.st_mode & 0o022:
+            return f"{place} can be written by users who cannot write {site}"
+        if found.st_uid not in (0, os.geteuid(), owner.st_uid) and not owner.st_mode & 0o022:
+            return f"{place} belongs to user {found.st_uid}, who does not own {site}"
+    return None
 
 
 def read_object(site: Path, sha256: str) -> bytes | None:

@@ -15,6 +15,7 @@ from patchkit.environment import Environment
 from patchkit.errors import ConfigError, PatchkitError, RewriteUnsound, TransactionError
 from patchkit.installation import Installation
 from patchkit.listing import to_toml
+from patchkit.paths import real
 from patchkit.plan import Change
 from patchkit.record import digest
 from patchkit.replacement import write_whole
@@ -102,7 +103,7 @@ def write_patch(
     _prove(place, words, installation, changes, environment)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, text)
+        _write(place, text)
         if catalog_text:
             _write_beside(targets, catalog_text, place)
     except OSError as error:
@@ -115,11 +116,16 @@ def write_patch(
 def _write_beside(place: Path, text: bytes, other: Path) -> None:
     """Write a file, or take away the other that was written before it."""
     try:
-        write_whole(place, text)
+        _write(place, text)
     except OSError:
         with suppress(OSError):
             other.unlink()
         raise
+
+
+def _write(place: Path, text: bytes) -> None:
+    """Write a file where a path leads that somebody named, links included."""
+    write_whole(real(place.parent) / place.name, text)
 
 
 def patch_text(words: Words, installation: Installation, changes: Collection[Change]) -> bytes:

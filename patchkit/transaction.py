@@ -13,13 +13,13 @@ from pathlib import Path
 
 from patchkit.bytecode import find_bytecode
 from patchkit.catalog import Catalog
-from patchkit.errors import PatchkitError, RollbackFailed, TransactionError
+from patchkit.errors import PatchkitError, PathEscape, RollbackFailed, TransactionError
 from patchkit.journal import FOLDER, Applied, Journal, Move, Pending, read_journal, read_object
 from patchkit.lock import locked
-from patchkit.paths import inside, read_regular, resolve_within
+from patchkit.paths import inside, make_folder, open_folder, read_regular, real, resolve_within
 from patchkit.plan import Change
 from patchkit.record import digest
-from patchkit.replacement import stage, swap, sync_folder, write_whole
+from patchkit.replacement import remove, stage, swap, sync_folder, write_whole
 
 _PERMISSION = "run as the owner of the site folder, on a file system that can be written"
 
@@ -29,6 +29,7 @@ class Transaction:
 
     def __init__(self, sites: Iterable[Path], pycache_prefix: Path | None, root: Path | None = None) -> None:
         self._sites = tuple(sorted(set(sites)))
+        self._folders = {site: real(site) / FOLDER for site in self._sites}
         self._pycache_prefix, self._root = pycache_prefix, root
 
     @contextmanager
@@ -57,6 +58,8 @@ class Transaction:
     def commit(self, changes: Collection[Change], obsolete: Mapping[Path, Collection[str]], catalog: Catalog) -> None:
         """Write every change and drop obsolete journal entries; on any failure everything is as before."""
         identity = secrets.token_hex(8)
+        for change in changes:
+            self._refuse_bytecode_elsewhere(change)
         try:
             for site in self._sites:
                 journal = read_journal(site)
@@ -68,7 +71,7 @@ class Transaction:
                 stage(change.place, temporary, change.after, change.after_link, self._root)
             for change in changes:
                 swap(_temporary(change.place, identity), change.place)
-                self._drop_bytecode(change.place, change.site / change.path)
+                self._drop_bytecode(change.site, *_spellings(change))
             for change in changes:
                 if digest(read_regular(inside(change.place, self._root))) != change.after_sha256:
                     raise TransactionError(f"{change.place} reads back differently", "check the disk")
@@ -84,17 +87,18 @@ class Transaction:
         self, site: Path, journal: Journal, identity: str, changes: list[Change], files: dict[str, Applied]
     ) -> None:
         """Put on disk what is needed to go back, and what is about to happen, in this order."""
-        objects = site / FOLDER / "objects"
-        objects.mkdir(exist_ok=True)
+        folder = self._folders[site]
+        with open_folder(folder) as held:
+            make_folder("objects", held)
         for change in changes:
+            mode = os.stat(inside(change.place, self._root)).st_mode & 0o644  # no more may read the copy
             for data in (change.pristine, change.before):
-                place = objects / digest(data)
-                if read_object(site, place.name) is None:
-                    write_whole(place, data)
-        sync_folder(objects.parent)
-        sync_folder(site)
+                if read_object(site, digest(data)) is None:
+                    write_whole(folder / "objects" / digest(data), data, mode)
+        sync_folder(folder)
+        sync_folder(folder.parent)
         moves = {change.path: Move(change.before_sha256, change.after_sha256, change.before_link) for change in changes}
-        pending = Pending(identity, os.path.realpath(self._sites[0]), moves, files)
+        pending = Pending(identity, str(real(self._sites[0])), moves, files)
         self._write_journal(site, replace(journal, pending=pending))
 
     def _settle(self, site: Path) -> None:
@@ -107,7 +111,8 @@ class Transaction:
         for path, move in pending.moves.items():
             place = resolve_within(site, path)
             temporary = _temporary(place, pending.id)
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError), open_folder(place.parent) as folder:
+                remove(folder, temporary.name)
             found = inside(place, self._root)
             if found.exists() and digest(read_regular(found)) == move.after != move.before:
                 data = read_object(site, move.before)
@@ -115,7 +120,7 @@ class Transaction:
                     raise RollbackFailed(f"{site / FOLDER} has lost the bytes of {path}", "reinstall the distribution")
                 stage(place, temporary, data, move.link, self._root)
                 swap(temporary, place)
-            self._drop_bytecode(place, site / path)
+            self._drop_bytecode(site, place, site / path)
         self._write_journal(site, replace(journal, pending=None))
 
     def _finish(self, site: Path) -> None:
@@ -142,30 +147,54 @@ class Transaction:
 
     def _tidy_site(self, site: Path, journal: Journal) -> None:
         try:
-            folder = site / FOLDER
+            folder = self._folders[site]
             kept = {entry.pristine for entry in journal.files.values()}
-            for place in (folder / "objects").glob("*"):
-                if place.name not in kept:
-                    place.unlink()
+            with suppress(FileNotFoundError), open_folder(folder / "objects") as objects:
+                for name in os.listdir(objects):
+                    if name not in kept:
+                        remove(objects, name)
             if not journal.files:
-                for name in (".journal.json.new", "journal.json", "lock"):
-                    (folder / name).unlink(missing_ok=True)
-                with suppress(OSError):  # another run may have put its own lock there meanwhile
-                    (folder / "objects").rmdir()
-                    folder.rmdir()
-                sync_folder(site)
+                with open_folder(folder) as held:
+                    for name in (".journal.json.new", "journal.json", "lock"):
+                        remove(held, name)
+                    with suppress(OSError):  # another run may have put its own lock there meanwhile
+                        os.rmdir("objects", dir_fd=held)
+                with open_folder(folder.parent) as held, suppress(OSError):
+                    os.rmdir(folder.name, dir_fd=held)
+                sync_folder(folder.parent)
         except OSError as error:
             message = f"the files are as asked, but {site / FOLDER} could not be tidied: {error.strerror}"
             raise TransactionError(message, _PERMISSION) from error
 
-    def _drop_bytecode(self, *spellings: Path) -> None:
+    def _drop_bytecode(self, site: Path, *spellings: Path) -> None:
         for bytecode in find_bytecode(spellings, self._pycache_prefix, self._root):
-            bytecode.unlink(missing_ok=True)
-            with suppress(OSError):  # other modules have bytecode there, too
-                bytecode.parent.rmdir()
+            folder = real(bytecode.parent)
+            if not self._is_ours(folder, site):
+                continue
+            with open_folder(folder) as held:
+                remove(held, bytecode.name)
+            with suppress(OSError), open_folder(folder.parent) as held:  # other modules have bytecode there, too
+                os.rmdir(folder.name, dir_fd=held)
+
+    def _is_ours(self, folder: Path, site: Path) -> bool:
+        """Tell whether a folder of bytecode is where Python makes one, and not anywhere that a link leads to."""
+        roots = [self._folders[site].parent, self._root, self._pycache_prefix]
+        return any(folder.is_relative_to(real(root)) for root in roots if root is not None)
+
+    def _refuse_bytecode_elsewhere(self, change: Change) -> None:
+        """Refuse to patch a file whose bytecode is where none may be removed, since it would hide the patch."""
+        for bytecode in find_bytecode(_spellings(change), self._pycache_prefix, self._root):
+            if not self._is_ours(real(bytecode.parent), change.site):
+                message = f"{bytecode.parent} leads out of {change.site} through a link, and has its bytecode"
+                raise PathEscape(message, f"remove {bytecode.parent}")
 
     def _write_journal(self, site: Path, journal: Journal) -> None:
-        write_whole(site / FOLDER / "journal.json", journal.to_bytes())
+        write_whole(self._folders[site] / "journal.json", journal.to_bytes())
+
+
+def _spellings(change: Change) -> tuple[Path, Path]:
+    """Return the paths by which Python may know a file."""
+    return change.place, change.site / change.path
 
 
 def _files(kept: dict[str, Applied], changes: list[Change], catalog: Catalog) -> dict[str, Applied]:
@@ -191,7 +220,7 @@ def _temporary(place: Path, identity: str) -> Path:
 
 def _leads(site: Path) -> bool:
     pending = read_journal(site).pending
-    return pending is not None and pending.leader == os.path.realpath(site)
+    return pending is not None and pending.leader == str(real(site))
 
 
 def _committed(pending: Pending) -> bool:

@@ -47,7 +47,10 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
     if isinstance(first, int):
         is_ours = event in ("os.chmod", "os.utime")
     else:
-        is_ours = isinstance(first, (str, bytes, os.PathLike)) and os.fsdecode(first).startswith(_FAULT.folder)
+        # A bare name is one in a folder that is held open: what is written is written so.
+        is_ours = isinstance(first, (str, bytes, os.PathLike)) and (
+            os.fsdecode(first).startswith(_FAULT.folder) or "/" not in os.fsdecode(first)
+        )
     if is_ours:
         _FAULT.step()
 

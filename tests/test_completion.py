@@ -254,7 +254,7 @@ def test_answer_of_the_runner(
 
 def test_completion_loads_no_parser_and_no_tables(tree: Tree) -> None:
     code = (
-        "import atexit, sys; heavy = {'libcst', 'rich', 'unidiff', 'filelock', 'difflib', 'subprocess'}; "
+        "import atexit, sys; heavy = {'libcst', 'rich', 'unidiff', 'difflib', 'subprocess'}; "
         "atexit.register(lambda: print(sorted(heavy & set(sys.modules)), file=sys.stderr)); "
         "from patchkit.cli import run; run([])"
     )

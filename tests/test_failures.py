@@ -19,9 +19,7 @@ import pytest
 from patchkit.cli import run
 from tests.faults import armed, fail
 from tests.trees import ENGINE, WORKER, WORKER_PATCH, Tree, install, list_digests, snapshot, write_catalog
-
-IS_ROOT = os.geteuid() == 0
-NOBODY = 65534
+from tests.users import IS_ROOT, NOBODY, command_of_nobody
 
 
 def codes(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -377,21 +375,11 @@ def test_extended_attributes_are_kept(tree: Tree) -> None:
     assert os.getxattr(tree.engine, "user.note") == b"kept"
 
 
-# What is imported before the user changes need not be readable for the other user.
-AS_NOBODY = f"""
-import os, difflib, subprocess, unidiff.patch, unidiff.errors, patchkit.cst, patchkit.transaction, patchkit.cli
-os.setgid({NOBODY})
-os.setuid({NOBODY})
-patchkit.cli.main()
-"""
-
-
 def as_nobody(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run patchkit as another user, who can read and not write."""
     for place in (cwd, *cwd.parents):
         place.chmod(place.stat().st_mode | 0o055)
-    command = [sys.executable, "-c", AS_NOBODY, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command_of_nobody(arguments), cwd=cwd, capture_output=True, text=True, timeout=60)
 
 
 # NeMo-RL#3913, nemo-platform#1056

@@ -98,7 +98,6 @@ def test_imports_go_downwards(number: int) -> None:
     [
         ("rich", {"screen"}),
         ("click", {"boundary", "cli", "completion", "manual", "options", "serve_cli", *VERBS}),
-        ("filelock", {"lock"}),
         ("pygments", {"formats.highlight"}),
     ],
 )
@@ -123,7 +122,7 @@ def test_reading_an_applied_listed_tree_loads_no_parser_and_no_tables(tree: Tree
     assert run([*tree.options(), "apply"]) == 0
     code = (
         "import sys; from patchkit.cli import run; code = run(sys.argv[1:]); "
-        "heavy = {'libcst', 'rich', 'unidiff', 'filelock', 'difflib', 'subprocess'} & set(sys.modules); "
+        "heavy = {'libcst', 'rich', 'unidiff', 'difflib', 'subprocess'} & set(sys.modules); "
         "sys.exit(f'{code} {sorted(heavy)}')"
     )
     done = subprocess.run([sys.executable, "-c", code, *tree.options(), verb], capture_output=True, text=True)

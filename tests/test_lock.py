@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 import threading
@@ -9,10 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from patchkit import lock
-from patchkit.errors import Locked, PathEscape
+from patchkit.errors import Locked, PathEscape, TransactionError
 from patchkit.lock import locked
 
 HOLD = """
@@ -73,30 +74,15 @@ def test_lock_that_its_holder_removed_is_taken_anew(tmp_path: Path) -> None:
 
 
 def test_folder_that_vanishes_while_locking_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Path.mkdir
-    calls = []
+    real, calls = lock._open, []
 
-    def vanishing(self: Path, *args: object, **kwargs: object) -> None:
-        calls.append(self)
-        if len(calls) > 1:
-            made(self, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Path, "mkdir", vanishing)
-    with locked([tmp_path], timeout=10):
-        pass
-    assert len(calls) == 2
-
-
-def test_lock_file_that_vanishes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = FileLock.acquire, []
-
-    def vanishing(self: FileLock) -> object:
-        calls.append(self)
+    def vanishing(folder: Path) -> int:
+        calls.append(folder)
         if len(calls) == 1:
-            raise FileNotFoundError
-        return real(self)
+            folder.rmdir()
+        return real(folder)
 
-    monkeypatch.setattr(FileLock, "acquire", vanishing)
+    monkeypatch.setattr(lock, "_open", vanishing)
     with locked([tmp_path], timeout=10):
         assert len(calls) == 2
 
@@ -104,19 +90,49 @@ def test_lock_file_that_vanishes_is_made_again(tmp_path: Path, monkeypatch: pyte
 def test_lock_on_a_file_that_is_not_there_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([False, True])
     real = lock._is_in_place
-    monkeypatch.setattr(lock, "_is_in_place", lambda place, held: next(answers) and real(place, held))
+    monkeypatch.setattr(lock, "_is_in_place", lambda folder, held: next(answers) and real(folder, held))
     with locked([tmp_path], timeout=10):
         assert next(answers, None) is None
 
 
 def test_lock_is_in_place_only_while_its_file_is(tmp_path: Path) -> None:
-    held = FileLock(tmp_path / "lock")
-    with held:
-        assert lock._is_in_place(tmp_path / "lock", held)
-        (tmp_path / "lock").rename(tmp_path / "aside")
-        assert not lock._is_in_place(tmp_path / "lock", held)
-        (tmp_path / "lock").touch()
-        assert not lock._is_in_place(tmp_path / "lock", held)
+    held = lock._open(tmp_path)
+    assert lock._is_in_place(tmp_path, held)
+    (tmp_path / "lock").rename(tmp_path / "aside")
+    assert not lock._is_in_place(tmp_path, held)
+    (tmp_path / "lock").touch()
+    assert not lock._is_in_place(tmp_path, held)
+    os.close(held)
+
+
+def test_only_its_owner_may_hold_the_lock_and_anybody_may_see_the_folder(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with locked([tmp_path]):
+            assert stat.S_IMODE((tmp_path / ".patchkit/lock").stat().st_mode) == 0o600
+            assert stat.S_IMODE((tmp_path / ".patchkit").stat().st_mode) == 0o755
+    finally:
+        os.umask(before)
+
+
+def test_file_that_is_linked_to_the_lock_keeps_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "site/.patchkit").mkdir(parents=True)
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / "site/.patchkit/lock").hardlink_to(tmp_path / "victim")
+    with locked([tmp_path / "site"]):
+        assert (tmp_path / "victim").read_text() == "kept"
+
+
+def test_what_is_no_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".patchkit").mkdir()
+    os.mkfifo(tmp_path / ".patchkit/lock")
+    with pytest.raises(TransactionError, match="lock is nothing that patchkit made"), locked([tmp_path]):
+        pass
+    (tmp_path / ".patchkit/lock").unlink()
+    (tmp_path / ".patchkit").rmdir()
+    (tmp_path / ".patchkit").touch()
+    with pytest.raises(TransactionError, match=r"\.patchkit is nothing that patchkit made"), locked([tmp_path]):
+        pass
 
 
 @pytest.mark.parametrize("name", [".patchkit", ".patchkit/lock"])

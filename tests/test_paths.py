@@ -91,7 +91,7 @@ def test_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("a")
-        with pytest.raises(OSError, match=r"No such device|not supported"):
+        with pytest.raises(OSError, match="not a regular file"):
             read_regular(tmp_path / "a")
 
 
