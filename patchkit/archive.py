@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
-import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from patchkit.errors import PathEscape, RecordMalformed, RecordMissing, WheelInvalid
-from patchkit.paths import is_safe
+from patchkit.paths import is_safe, open_regular
 from patchkit.record import RecordRow, read_rows
 
 BLOCK = 2**20
@@ -30,7 +30,16 @@ _ZIP64 = 45
 """The version of the format from which on archives have features that no wheel needs."""
 _HEADER = struct.Struct("<26x2H")
 _HINT = "download the wheel again: pip download --no-deps NAME==VERSION"
-UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, LookupError, NotImplementedError)
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+)
 """What zipfile and zlib raise for an archive that is none or is broken."""
 
 
@@ -59,23 +68,53 @@ class Wheel:
         if info.file_size > _LARGEST:
             raise WheelInvalid(f"{self.place}: {name} has {info.file_size} bytes, too many to be read", _HINT)
         try:
-            return self.archive.read(info)
+            return read_member(self.archive, info)
         except UNREADABLE as error:
             raise WheelInvalid(f"{self.place}: {name} cannot be read: {error}", _HINT) from error
+
+
+class _Sparing(io.BufferedReader):
+    """A file that nobody reads much of at once: an archive may say of its directory that it has any size."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to so many bytes, and refuse more than any wheel needs."""
+        if size is not None and 0 <= size <= _LARGEST:
+            return super().read(size)
+        data = super().read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise zipfile.BadZipFile("its directory is too large")
+        return data
+
+
+@contextmanager
+def open_archive(place: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a ZIP archive that is a regular file, of any size, with one of ``UNREADABLE`` for anything else."""
+    with (
+        open_regular(place) as file,
+        _Sparing(io.FileIO(file.fileno(), closefd=False)) as sparing,
+        zipfile.ZipFile(sparing) as archive,
+    ):
+        yield archive
+
+
+def read_member(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo) -> bytes:
+    """Return a member as a whole, whatever it says of its size; none that is too large for source or metadata."""
+    with archive.open(name) as file:
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise zipfile.BadZipFile("it is too large")
+    return data
 
 
 @contextmanager
 def open_wheel(place: Path) -> Iterator[Wheel]:
     """Open a wheel, refusing one with names or an arrangement of members that cannot be trusted."""
-    try:
-        # The name of a pipe or a device must not block.
-        if not stat.S_ISREG(os.stat(place).st_mode):
-            raise WheelInvalid(f"{place} is not a regular file", _HINT)
-        name, version, _, _ = parse_wheel_filename(place.name)
-        archive = zipfile.ZipFile(place)
-    except (InvalidWheelFilename, InvalidVersion, ValueError, *UNREADABLE) as error:
-        raise WheelInvalid(f"{place} is not a wheel: {error}", _HINT) from error
-    with archive:
+    with ExitStack() as stack:
+        try:
+            name, version, _, _ = parse_wheel_filename(place.name)
+            archive = stack.enter_context(open_archive(place))
+        except (InvalidWheelFilename, InvalidVersion, *UNREADABLE) as error:
+            raise WheelInvalid(f"{place} is not a wheel: {error}", _HINT) from error
         members = _members(place, archive)
         yield Wheel(place, name, version, _stem(place, name, version, members), archive, members)
 

@@ -253,13 +253,18 @@ def read_record(installation: Installation, root: Path | None) -> tuple[Installa
 
 
 def source_digest(installation: Installation, path: str, root: Path | None) -> str | None:
-    """Return the digest of a file of any size, or None when it is not there; refuse what is no regular file."""
+    """Return the digest of a file of any size, or None when it is not there; refuse what is no regular file.
+
+    Of a file that has not the size that RECORD gives nothing is read, and its digest is empty.
+    """
+    size = installation.rows[path].size
     try:
         place = resolve_within(installation.site, path)
         link = os.readlink(place) if place.is_symlink() else None
         real = place if link is None else _led_to(place, link, root)
         with open_regular(real, follow=link is not None and root is None) as file:
-            return digest_file(file)
+            is_other = size is not None and os.fstat(file.fileno()).st_size != size
+            return "" if is_other else digest_file(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
@@ -14,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from patchkit.archive import UNREADABLE, open_archive, read_member
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import ConfigError, RecordMissing, TargetError
@@ -34,18 +34,10 @@ def list_wheel(catalog: Catalog, wheel: Path, environment: Environment) -> tuple
     """Return the digests of every file of a wheel that a patch of the catalog is for."""
     try:
         name, version, _, _ = parse_wheel_filename(wheel.name)
-        with zipfile.ZipFile(wheel) as archive:
+        with open_archive(wheel) as archive:
             target = _target(catalog, name, wheel)
-            return (target.name, str(version)), _listings(catalog, target, version, archive, environment)
-    except (
-        InvalidWheelFilename,
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        RuntimeError,
-        LookupError,
-    ) as error:
+            return (target.name, str(version)), _listings(catalog, target, version, wheel, archive, environment)
+    except (InvalidWheelFilename, *UNREADABLE) as error:
         raise TargetError(f"{wheel} is not a wheel: {error}", "download one: pip download --no-deps NAME") from error
 
 
@@ -88,19 +80,24 @@ def _target(catalog: Catalog, distribution: str, wheel: Path) -> Target:
 
 
 def _listings(
-    catalog: Catalog, target: Target, version: Version, archive: zipfile.ZipFile, environment: Environment
+    catalog: Catalog,
+    target: Target,
+    version: Version,
+    wheel: Path,
+    archive: zipfile.ZipFile,
+    environment: Environment,
 ) -> dict[str, Listing]:
     records = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
     if len(records) != 1:
-        raise RecordMissing(f"{archive.filename} has {len(records)} RECORD files, not 1", "download the wheel again")
+        raise RecordMissing(f"{wheel} has {len(records)} RECORD files, not 1", "download the wheel again")
     record = records[0]
     files = catalog.files_of(target.name)
-    rows = read_rows(archive.read(record), files, f"{archive.filename}: {record}")
+    rows = read_rows(read_member(archive, record), files, f"{wheel}: {record}")
     listings = {}
     for path in sorted(rows):
-        data = archive.read(path)
+        data = read_member(archive, path)
         if digest(data) != rows[path].sha256:
-            raise TargetError(f"{path} differs from the RECORD of {archive.filename}", "download the wheel again")
+            raise TargetError(f"{path} differs from the RECORD of {wheel}", "download the wheel again")
         ids = [name for name in files[path] if catalog.headers[name].specifier.contains(version, prereleases=True)]
         listings[path] = list_file(catalog, path, data, ids, environment)
     return listings

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Collection
 from pathlib import Path
 
+from patchkit.archive import UNREADABLE, open_archive, read_member
 from patchkit.download import brought
 from patchkit.environment import Environment
 from patchkit.errors import WheelInvalid
 from patchkit.installation import Installation
-from patchkit.paths import MAX_SIZE
 from patchkit.record import digest
 
 
@@ -30,14 +28,12 @@ def _read(installation: Installation, paths: Collection[str], wheel: Path) -> di
     hint = f"name the wheel of {installation.distribution} {installation.version} with --wheel"
     found = {}
     try:
-        with zipfile.ZipFile(wheel) as archive:
+        with open_archive(wheel) as archive:
             for path in paths:
-                # A hostile archive may unpack to more than it says, and to much more than any source.
-                with archive.open(path) as file:
-                    found[path] = file.read(MAX_SIZE + 1)
+                found[path] = read_member(archive, path)
     except KeyError as error:
         raise WheelInvalid(f"{wheel.name} does not have {path}", hint) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise WheelInvalid(f"{wheel} is not a wheel: {error}", hint) from error
     for path, data in found.items():
         if digest(data) != installation.rows[path].sha256:

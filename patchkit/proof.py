@@ -8,16 +8,20 @@ patchkit.
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import importlib.util
 import json
 import os
+import stat
 import sys
 
 VARIABLE = "PATCHKIT_REQUIRE"
 MARK = "patchkit proof:"
 """What the line begins with by which a process says that it is proved."""
+
+_LARGEST = 32 * 2**20
 
 
 class NotProved(RuntimeError):
@@ -57,8 +61,7 @@ def _problems(path: str, sha256: str) -> list[str]:
     """Return what is wrong with a file, or with the module that was loaded from elsewhere."""
     place = os.path.join(_folder(path), *path.split("/")[1:])
     try:
-        with open(place, "rb") as file:
-            found = hashlib.sha256(file.read()).hexdigest()
+        found = hashlib.sha256(_read(place)).hexdigest()
     except OSError as error:
         return ["%s cannot be read: %s" % (place, error.strerror)]
     problems = []
@@ -70,6 +73,15 @@ def _problems(path: str, sha256: str) -> list[str]:
     if loaded is not None and os.path.realpath(loaded) != os.path.realpath(place):
         problems.append("%s is loaded from %s, not from %s" % (name, loaded, place))
     return problems
+
+
+def _read(place: str) -> bytes:
+    """Return the bytes of a regular file of a sane size; a pipe in its place must not hold the server up."""
+    with os.fdopen(os.open(place, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            raise OSError(errno.EINVAL, "not a regular file, or larger than %d bytes" % _LARGEST)
+        return file.read()
 
 
 def _folder(path: str) -> str:
@@ -118,8 +130,7 @@ def _from_journal() -> dict[str, str]:
 
 def _listed_in(place: str) -> dict[str, str]:
     try:
-        with open(place, "rb") as file:
-            files = json.load(file)["files"]
+        files = json.loads(_read(place).decode("utf-8"))["files"]
         return {path: files[path]["sha256"] for path in files if path.split("/")[0] == "vllm"}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotProved("patchkit: %s cannot be read: %s; run `patchkit apply`" % (place, error)) from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -177,7 +180,7 @@ class Recogniser:
     def read(self, log: BinaryIO) -> None:
         """Look at a whole log, of any size and any bytes."""
         data, newlines = b"", 0
-        while block := log.read(BLOCK):
+        for block in _blocks(log):
             seen = data[-OVERLAP:]
             data = seen + block
             for known in self._known:
@@ -200,6 +203,27 @@ class Recogniser:
             self._found[meaning, cure] = Symptom(line, _text(data, place), 1, meaning, cure)
         else:
             self._found[meaning, cure] = replace(first, count=first.count + 1)
+
+
+def _blocks(log: BinaryIO) -> Iterator[bytes]:
+    """Yield what is in a log, but not the whole of its holes: one that is cut while it is written begins with one."""
+    while block := log.read(BLOCK):
+        yield block
+        if not block.strip(b"\0"):
+            _skip_hole(log)
+
+
+def _skip_hole(log: BinaryIO) -> None:
+    """Go on where there are bytes again; a file system or a stream that knows of no holes has none."""
+    with suppress(OSError):
+        place = log.tell()
+        try:
+            place = os.lseek(log.fileno(), place, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            place = os.fstat(log.fileno()).st_size
+        log.seek(place)
 
 
 def _text(data: bytes, place: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.archive import copy_member, open_wheel, verify, write_member
+from patchkit.archive import copy_member, open_archive, open_wheel, read_member, verify, write_member
 from patchkit.errors import PatchkitError, PathEscape, RecordMalformed, RecordMissing, WheelInvalid
 from tests.trees import row
 from tests.wheelfiles import FILES, contents, write_wheel
@@ -66,7 +66,7 @@ def test_no_file(tmp_path: Path) -> None:
 def test_pipe_does_not_block(tmp_path: Path) -> None:
     place = tmp_path / "engine_cpu-1.5-py3-none-any.whl"
     os.mkfifo(place)
-    refused(place, WheelInvalid, "is not a regular file")
+    refused(place, WheelInvalid, "not a regular file")
 
 
 @pytest.mark.parametrize(
@@ -252,3 +252,27 @@ def test_member_that_ends_too_soon(tmp_path: Path) -> None:
         info.compress_size = 10**6
         with pytest.raises(EOFError, match=r"engine/core\.py ends too soon"):
             copy_member(wheel, info, archive, "x")
+
+
+def test_directory_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    place = write_wheel(tmp_path)
+    data = bytearray(place.read_bytes())
+    end, size = data.rindex(b"PK\5\6"), 40 * 2**20
+    start = struct.unpack_from("<L", data, end + 16)[0]
+    struct.pack_into("<L", data, end + 12, size)
+    with place.open("wb") as file:
+        file.write(data[:start])
+        file.seek(start + size)
+        file.write(data[end:])
+    refused(place, WheelInvalid, "its directory is too large")
+
+
+def test_member_that_is_larger_than_it_says(tmp_path: Path) -> None:
+    place = tmp_path / "one.zip"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("RECORD", bytes(33 * 2**20))
+    with open_archive(place) as opened, pytest.raises(zipfile.BadZipFile, match="it is too large"):
+        read_member(opened, "RECORD")
+    edit(place, "RECORD", "<L", 24, 10)
+    with open_archive(place) as opened, pytest.raises(zipfile.BadZipFile, match="Bad CRC"):
+        read_member(opened, "RECORD")

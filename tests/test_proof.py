@@ -215,3 +215,10 @@ def test_marker_of_a_patched_wheel_that_cannot_be_read_is_named(site: Path) -> N
 
 def test_syntax_is_that_of_an_old_python() -> None:
     ast.parse(Path(proof.__file__).read_text("utf-8"), feature_version=(3, 7))
+
+
+def test_pipe_in_the_place_of_the_journal_does_not_hold_a_server_up(site: Path) -> None:
+    (site / ".patchkit").mkdir(exist_ok=True)
+    os.mkfifo(site / ".patchkit/journal.json")
+    with pytest.raises(NotProved, match="not a regular file"):
+        prove("journal")

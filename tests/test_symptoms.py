@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +171,21 @@ def test_log_is_not_kept() -> None:
     tracemalloc.stop()
     assert recogniser.lines > 5_000_000
     assert peak < 8 * BLOCK
+
+
+def test_hole_is_skipped_and_what_follows_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        log.truncate(2**37)
+        log.seek(2**37)
+        log.write(b"\nRuntimeError: Model does not support EAGLE-3 interface\n")
+        log.truncate(2**37 + 2**35)
+    recogniser = Recogniser(CATALOG.headers.values())
+    with (tmp_path / "log").open("rb") as log:
+        recogniser.read(log)
+    assert [(found.line, found.cure) for found in recogniser.symptoms] == [(2, "eagle3_aux_hidden_states")]
+
+
+def test_zeros_that_are_no_hole_are_read() -> None:
+    recogniser = Recogniser(())
+    recogniser.read(io.BytesIO(bytes(2 * BLOCK) + b"\n"))
+    assert recogniser.lines == 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import BinaryIO
 
 import click
@@ -14,7 +17,10 @@ from patchkit.completion import files
 from patchkit.errors import LogUnreadable
 from patchkit.manual import Verb
 from patchkit.options import Options, code_of, environment_of, run_verb, shared
+from patchkit.paths import open_stream
 from patchkit.report import Report
+
+_HINT = "name a file, or - for the input"
 
 
 @click.command(
@@ -35,7 +41,10 @@ def command(options: Options, log: str) -> int:
 
     def action(catalog: Catalog) -> Report:
         with _open_log(log) as file:
-            return diagnosis.explain(catalog, lambda: environment_of(options, catalog), file)
+            report = diagnosis.explain(catalog, lambda: environment_of(options, catalog), file)
+            if log != "-" and not report.lines and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise LogUnreadable(f"{log} is a pipe, and nobody writes to it", _HINT)
+            return report
 
     return code_of(run_verb(options, "explain", action))
 
@@ -45,7 +54,6 @@ def _open_log(name: str) -> AbstractContextManager[BinaryIO]:
     if name == "-":
         return nullcontext(sys.stdin.buffer)
     try:
-        return open(name, "rb")
+        return open_stream(Path(name))
     except (OSError, ValueError) as error:
-        hint = "name a file, or - for the input"
-        raise LogUnreadable(f"{name} cannot be read: {getattr(error, 'strerror', error)}", hint) from error
+        raise LogUnreadable(f"{name} cannot be read: {getattr(error, 'strerror', error)}", _HINT) from error
