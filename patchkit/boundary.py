@@ -14,6 +14,7 @@ from patchkit.errors import PatchkitError, UnknownName
 from patchkit.findings import from_error
 from patchkit.render import Renderer
 from patchkit.report import Report
+from patchkit.screen import one_line
 
 _COLLECT = 200_000
 """After how many new objects Python looks for cycles: trees of syntax are many objects and hardly a cycle."""
@@ -31,7 +32,7 @@ def run(command: click.Command, name: str, arguments: Sequence[str] | None = Non
         error.show()
         return error.exit_code
     except UnknownName as error:
-        print(f"{error.message}; {error.hint}", file=sys.stderr)
+        print(one_line(f"{error.message}; {error.hint}"), file=sys.stderr)
         return 2
     except PatchkitError as error:
         Renderer(sys.stdout, sys.stderr).report(Report(name, False, findings=(from_error(error),)))

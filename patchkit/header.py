@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from patchkit.blanks import find_blanks
 from patchkit.errors import PatchInvalid
 from patchkit.patch import STATUSES, Patch, Upstream
-from patchkit.paths import is_safe
+from patchkit.paths import is_safe, read_regular
 from patchkit.record import digest
 from patchkit.syntax import parse_quietly
 
@@ -92,7 +92,7 @@ def find_blank(header: Header) -> PatchInvalid | None:
 def read_patch_file(place: Path) -> bytes:
     """Return the bytes of a patch file of any kind."""
     try:
-        return place.read_bytes()
+        return read_regular(place)
     except OSError as error:
         raise PatchInvalid(f"{place} cannot be read: {error.strerror}", "mend the catalog") from error
 
@@ -115,6 +115,8 @@ def checked(
     if not place.stem.isidentifier() or not place.stem.islower():
         raise invalid(place, "the name of the file must be snake_case: it is the id of the patch")
     title, reason = title.strip(), reason.strip()
+    if not title.isprintable():
+        raise invalid(place, f"the title {title!r} must be one line without control characters")
     _check(place, patch, reason)
     return Header(place.stem, title, reason, patch, files, source, digest(source), place, lines)
 

@@ -55,14 +55,15 @@ class Renderer:
         self._findings(report)
         summary = summarise(report)
         if show_diff:
-            self._err.write(f"{summary}\n" if summary else "")
-        elif summary:
-            self._screen.line(summary, "bold green" if report.ok else "bold red")
+            self._err.write(printable(f"{summary}\n" if summary else ""))
+        else:
+            for line in summary.splitlines():
+                self._screen.line(line, "bold green" if report.ok else "bold red")
 
     def _body(self, report: Report) -> None:
         """Write what is particular to a verb."""
         if report.page:
-            self._out.write(report.page)
+            self._out.write(printable(report.page))
         elif report.statement is not None:
             self._out.write(json.dumps(report.statement, indent=2) + "\n")
         elif report.verb == "list":
@@ -87,10 +88,10 @@ class Renderer:
         self.problem(finding.code, finding.message, finding.hint)
 
     def problem(self, code: str, message: str, hint: str) -> None:
-        """Write a problem to the error stream."""
-        self._err.write(printable(f"{code}: {message}\n"))
-        if hint:
-            self._err.write(printable(f"    {hint}\n"))
+        """Write a problem to the error stream; whatever it names, no other line begins like one of ours."""
+        for text in (f"{code}: {message}", f"    {hint}" if hint else ""):
+            if text:
+                self._err.write(printable(text).replace("\n", "\n    ") + "\n")
 
     def _list(self, report: Report) -> None:
         rows = []

@@ -34,6 +34,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
 
 
+def one_line(text: str) -> str:
+    """Return text spelt out on one line, so that no name of a file passes for a line of a report."""
+    return printable(text).replace("\n", "\\n")
+
+
 def cut(text: str) -> str:
     """Return a text short enough to be read; a hostile model can make it of any length."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -48,17 +53,18 @@ class Screen:
     def line(self, text: str, style: str = "") -> None:
         """Write a line."""
         if not self.is_terminal:
-            self.out.write(f"{printable(text)}\n")
+            self.out.write(f"{one_line(text)}\n")
             return
         from rich.text import Text  # which takes neither markup nor :emoji: names for anything but text
 
-        self._console().print(Text(printable(text), style=style), soft_wrap=True)
+        self._console().print(Text(one_line(text), style=style), soft_wrap=True)
 
     def table(self, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
         """Write a table."""
         if self.is_terminal:
             self._console().print(_rich_table(head, rows))
             return
+        head, *rows = (tuple(map(one_line, row)) for row in (head, *rows))
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
         for row in (head, *rows):
             self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
@@ -71,9 +77,9 @@ class Screen:
         from rich.text import Text
         from rich.tree import Tree
 
-        tree = branch = Tree(Text(printable(labels[0]), style="bold"))
+        tree = branch = Tree(Text(one_line(labels[0]), style="bold"))
         for label in labels[1:]:
-            branch = branch.add(Text(printable(label)))
+            branch = branch.add(Text(one_line(label)))
         self._console().print(tree)
 
     def _console(self) -> Console:
@@ -91,5 +97,5 @@ def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> objec
     for name in head:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(one_line(cell), style=_STYLES.get(cell, "")) for cell in row))
     return table

@@ -11,8 +11,10 @@ import tomli
 from packaging.version import InvalidVersion, Version
 
 from patchkit.errors import CatalogMissing, ConfigError
-from patchkit.paths import is_safe
+from patchkit.paths import is_safe, read_regular
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+"""Of a target, a set or a distribution: it stands in command lines, completions and reports."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 PatchSet = frozenset[str]
@@ -84,7 +86,7 @@ def normalise(name: str) -> str:
 def read_targets(path: Path) -> Targets:
     """Read and check targets.toml."""
     try:
-        document = tomli.loads(path.read_text("utf-8"))
+        document = tomli.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError as error:
         raise CatalogMissing(
             f"no catalog: {path} does not exist", "name a folder that holds targets.toml and patches/ with --catalog"
@@ -104,6 +106,7 @@ class _Reader:
         unknown = sorted(set(document) - {"schema", "default", "targets", "sets", "releases"})
         if unknown or document.get("schema") != 1:
             raise self._error("schema", f"must be 1, beside known keys only (unknown: {', '.join(unknown) or 'none'})")
+        self._check_names(document)
         targets = {name: self._target(name, table) for name, table in self._tables(document, "targets")}
         sets = {name: self._set(name, table) for name, table in self._tables(document, "sets")}
         default = self._strings(document, "default", "default")
@@ -112,17 +115,26 @@ class _Reader:
                 raise self._error("default", f"names the set {name!r}, which is not in [sets]")
         return Targets(targets, sets, default, dict(self._releases(document, targets)))
 
+    def _check_names(self, document: dict[str, object]) -> None:
+        for key in ("targets", "sets"):
+            for name, _ in self._tables(document, key):
+                if not _NAME.fullmatch(name):
+                    raise self._error(key, f"has {name!r}, which is not a name of letters, digits, '.', '_' and '-'")
+
     def _target(self, name: str, table: dict[str, object]) -> Target:
         where = f"targets.{name}"
         package = table.get("package")
         if not isinstance(package, str) or not package.isidentifier():
             raise self._error(f"{where}.package", "must be the name of a package")
         distributions = self._strings(table, "distributions", where)
+        for distribution in distributions:
+            if not _NAME.fullmatch(distribution):
+                raise self._error(f"{where}.distributions", f"has {distribution!r}, which names no distribution")
         return Target(name, package, tuple(map(normalise, distributions)))
 
     def _set(self, name: str, table: dict[str, object]) -> NamedSet:
         title = table.get("title")
-        if not isinstance(title, str):
+        if not isinstance(title, str) or not title.isprintable():
             raise self._error(f"sets.{name}.title", "must be a sentence")
         return NamedSet(name, title, self._strings(table, "patches", f"sets.{name}"))
 

@@ -99,7 +99,7 @@ def test_absent_file(tmp_path: Path) -> None:
 
 def test_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "a.py").mkdir()
-    with pytest.raises(PatchInvalid, match=r"a\.py cannot be read: Is a directory"):
+    with pytest.raises(PatchInvalid, match=r"a\.py cannot be read: not a regular file"):
         read_header(tmp_path / "a.py")
 
 

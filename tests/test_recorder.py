@@ -136,7 +136,7 @@ def test_whole_story(shell: Shell, tree: Tree, wheel: Path, tmp_path: Path) -> N
 def test_what_is_not_given_is_to_be_filled_in(shell: Shell, tree: Tree, wheel: Path, tmp_path: Path) -> None:
     tree.engine.write_text(EDITED)
     new = tmp_path / "new"
-    code, _, err = shell("record", "-o", new, "--id", "engine_kimi", "--wheel", wheel, "--title", 'A "new" \x7f title')
+    code, _, err = shell("record", "-o", new, "--id", "engine_kimi", "--wheel", wheel, "--title", 'A "new" title')
     place = new / "patches/engine_kimi.diff"
     assert (code, err.splitlines()[-1]) == (0, f"record: fill in reason, symptom in {place}")
     assert shell("apply", catalog=new)[0] == 1
@@ -150,7 +150,7 @@ def test_what_is_not_given_is_to_be_filled_in(shell: Shell, tree: Tree, wheel: P
     code, out, _ = shell("--json", "list", catalog=new)
     (listed,) = json.loads(out)["patches"]
     assert (listed["title"], listed["versions"], listed["upstream"]["status"]) == (
-        'A "new" \x7f title',
+        'A "new" title',
         "==1.5",
         "unreported",
     )

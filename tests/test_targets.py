@@ -99,7 +99,7 @@ def test_hostile_text(tmp_path: Path, text: str) -> None:
 
 def test_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "targets.toml").mkdir()
-    with pytest.raises(ConfigError, match=r"targets\.toml cannot be read: .*directory"):
+    with pytest.raises(ConfigError, match=r"targets\.toml cannot be read: .*not a regular file"):
         read_targets(tmp_path / "targets.toml")
 
 
