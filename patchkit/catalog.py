@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
-from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
+from patchkit.errors import CatalogMissing, CodeRefused, ConfigError, PatchInvalid, UnknownName
 from patchkit.header import Header, read_header
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
@@ -86,10 +86,19 @@ def bundled_catalog() -> Path:
     return inside if inside.is_dir() else Path(__file__).parent.parent
 
 
-def load_catalog(place: Path) -> Catalog:
-    """Read a folder with targets.toml and patches/, running none of its code."""
+def load_catalog(place: Path, *, allow_code: bool = True) -> Catalog:
+    """Read a folder with targets.toml and patches/, running none of its code.
+
+    What plans with it later runs the patches in Python; without ``allow_code`` a catalog that has one is refused.
+    """
     targets = read_targets(place / "targets.toml")
     headers = _read_headers(place / "patches")
+    code = [header.place.name for header in headers.values() if header.place.suffix != ".diff"]
+    if code and not allow_code:
+        raise CodeRefused(
+            f"{place} has patches in Python, as {code[0]}, and --no-code allows none",
+            "read them, then leave --no-code out; or name a catalog of diffs alone with --catalog",
+        )
     for header in headers.values():
         _check(header, targets)
     for named_set in targets.sets.values():

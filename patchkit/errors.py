@@ -40,6 +40,12 @@ class CatalogMissing(ConfigError):
     code: ClassVar[str] = "catalog-missing"
 
 
+class CodeRefused(ConfigError):
+    """Refuse a catalog with code in it where none is allowed."""
+
+    code: ClassVar[str] = "code-refused"
+
+
 class AlreadyThere(ConfigError):
     """Refuse to write a file of a new patch over one that is there."""
 

@@ -13,6 +13,7 @@ CODES = {
     "anchor-not-found": "the code to rewrite is not there",
     "catalog-invalid": "targets.toml or the catalog contradicts itself or cannot be read",
     "catalog-missing": "there is no catalog, or it holds no patch",
+    "code-refused": "the catalog has patches in Python, and --no-code allows none",
     "conflict": "the patch cannot be applied to this source",
     "data-edited": "a file that no patch can change is not as it was shipped: it is no Python source of the package",
     "digest-unlisted": "targets.toml does not list this file of this release; --allow-unlisted goes on without",

@@ -18,6 +18,7 @@ from patchkit.errors import PatchkitError, UnknownName
 from patchkit.findings import from_error
 from patchkit.render import FORMATS, Renderer
 from patchkit.report import Report
+from patchkit.screen import one_line
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,13 +31,15 @@ class Options:
     site: Path | None = None
     root: Path | None = None
     catalog: Path | None = None
+    no_code: bool = False
+    """Whether a catalog with patches in Python is refused."""
     form: str | None = None
     """One of ``FORMATS``; None where nothing was asked for, which is text."""
 
 
 def _store(ctx: click.Context, param: click.Parameter, value: object) -> None:
     options = ctx.ensure_object(Options)
-    if value is None or param.name is None:
+    if value is None or value is False or param.name is None:
         return
     if param.name == "form" and options.form not in (None, value):
         raise click.UsageError(f"--format {options.form} and --format {value} exclude each other; --json is one, too")
@@ -53,6 +56,7 @@ def shared(command: Command) -> Command:
         (("--site",), {**folder, "help": "A site-packages folder."}),
         (("--root",), {**folder, "help": "Root folder of a mounted image; it is only read."}),
         (("--catalog",), {**folder, "help": "Folder with targets.toml and patches/."}),
+        (("--no-code",), {"is_flag": True, "help": "Refuse a catalog with patches in Python; run nothing of it."}),
         (("--json", "form"), {"flag_value": "json", "default": None, "help": "Print one JSON object."}),
     )
     for names, attributes in reversed(declarations):
@@ -78,7 +82,7 @@ def run_verb(options: Options, verb: str, action: Callable[[Catalog], Report], *
     """Run a verb on the catalog and show its report, or the error that stopped it."""
 
     def run() -> Report:
-        return action(load_catalog(options.catalog or bundled_catalog()))
+        return action(load_catalog(options.catalog or bundled_catalog(), allow_code=not options.no_code))
 
     return show_report(options, verb, run, show_diff=show_diff)
 
@@ -89,7 +93,7 @@ def show_report(options: Options, verb: str, action: Callable[[], Report], *, sh
     try:
         report = action()
     except UnknownName as error:
-        raise click.UsageError(f"{error.message}; {error.hint}") from error
+        raise click.UsageError(one_line(f"{error.message}; {error.hint}")) from error
     except PatchkitError as error:
         report = Report(verb, False, findings=(from_error(error),))
     try:

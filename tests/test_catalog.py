@@ -7,8 +7,10 @@ import pytest
 
 from patchkit import catalog as module
 from patchkit.catalog import Catalog, Selection, bundled_catalog, load_catalog, load_patch
-from patchkit.errors import CatalogMissing, ConfigError, PatchInvalid, UnknownName
-from tests.trees import WORKER_PATCH, patch_text, write_catalog
+from patchkit.cli import run
+from patchkit.diff import unified_diff
+from patchkit.errors import CatalogMissing, CodeRefused, ConfigError, PatchInvalid, UnknownName
+from tests.trees import ENGINE, WORKER_PATCH, Tree, patch_text, write_catalog, write_diff
 
 OTHER_SET = '\n[sets.engines]\ntitle = "Engines"\npatches = ["engine_models"]\n'
 
@@ -172,3 +174,37 @@ def test_patch_that_differs_from_its_head(tmp_path: Path, code: str) -> None:
         file.write(f"\n{code}\n")
     with pytest.raises(PatchInvalid, match=r"engine_models\.py: the patch differs from its head$"):
         load_patch(load_catalog(catalog).headers["engine_models"])
+
+
+def test_catalog_with_code_is_refused_where_none_is_allowed(tmp_path: Path) -> None:
+    write_catalog(tmp_path, {"engine_models": {}})
+    assert load_catalog(tmp_path).headers
+    with pytest.raises(CodeRefused, match=r"has patches in Python, as engine_models\.py, and --no-code allows none"):
+        load_catalog(tmp_path, allow_code=False)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_no_code_of_a_catalog_is_run(
+    tree: Tree, tmp_path: Path, before: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trap = tree.catalog / "patches/trap.py"
+    ran = tmp_path / "ran"
+    trap.write_text(f"{patch_text()}\nopen({str(ran)!r}, 'w')\n")
+
+    def words(*verb: str) -> list[str]:
+        return [*tree.options(), "--no-code", *verb] if before else [*tree.options(), *verb, "--no-code"]
+
+    for verb in ("list", "status", "diff", "check", "apply", "revert", "record"):
+        assert run(words(verb)) == 1, verb
+        assert capsys.readouterr().err.startswith("code-refused: ")
+    assert not ran.exists()
+    for place in (tree.catalog / "patches").iterdir():
+        place.unlink()
+    hunk = unified_diff("engine/core.py", ENGINE.encode(), ENGINE.replace('"qwen"', '"qwen", "kimi"').encode())
+    write_diff(tree.catalog, "engine_models", hunk)
+    targets = (tree.catalog / "targets.toml").read_text().partition("# Written by")[0]
+    (tree.catalog / "targets.toml").write_text(targets.replace(', "worker_unwrap"', ""))
+    assert run(words("apply", "--allow-unlisted")) == 0
+    assert run(words("check")) == 0
+    assert run(words("revert")) == 0
+    assert tree.engine.read_text() == ENGINE
