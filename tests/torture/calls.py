@@ -47,6 +47,8 @@ WRITING = frozenset(
         "copy_file_range",
     }
 )
+_PLAIN = frozenset({"ioctl", "lseek", "fcntl"})
+"""Of a descriptor alone: no file system refuses them."""
 _LINE = re.compile(r"(?:\d+ +)?(\w+)\((.*)")
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 PYTHON = [sys.executable, "-P", "-m", "patchkit"] if sys.version_info >= (3, 11) else [sys.executable, "-m", "patchkit"]
@@ -84,7 +86,7 @@ def calls_below(folder: Path, arguments: Sequence[str], log: Path) -> list[Call]
             continue
         name, rest = match.groups()
         seen[name] += 1
-        if str(folder) in rest:
+        if str(folder) in rest and name not in _PLAIN:
             is_opened = name == "openat" and ("O_WRONLY" in rest or "O_RDWR" in rest)
             found.append(Call(name, seen[name], is_opened or name in WRITING))
     return found
