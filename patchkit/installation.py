@@ -14,7 +14,7 @@ from packaging.version import Version
 from patchkit.environment import Environment
 from patchkit.errors import EditableInstall, RecordMalformed, RecordMissing, SourceUnreadable, TargetError
 from patchkit.marker import NAME, Marker, hold_against, read_marker
-from patchkit.paths import inside, is_safe, open_regular, read_regular, resolve_in_root, resolve_within
+from patchkit.paths import below, inside, is_safe, open_regular, read_regular, resolve_in_root, resolve_within
 from patchkit.record import RecordRow, digest, digest_file, list_paths, read_rows
 from patchkit.targets import Target, normalise
 
@@ -93,6 +93,8 @@ class _Candidate:
             self.read("RECORD")
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            return True  # there is something
         return True
 
 
@@ -292,4 +294,4 @@ def read_link(place: Path, link: str, root: Path | None) -> bytes:
 def _led_to(place: Path, link: str, root: Path | None) -> Path:
     if root is None:
         return place.parent / link
-    return resolve_in_root(root, link if os.path.isabs(link) else f"{place.parent.relative_to(root)}/{link}")
+    return resolve_in_root(root, link if os.path.isabs(link) else f"{below(place.parent, root)}/{link}")

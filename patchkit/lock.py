@@ -12,7 +12,7 @@ from pathlib import Path
 
 from patchkit.errors import Locked, PathEscape, TransactionError
 from patchkit.journal import FOLDER
-from patchkit.paths import give, make_folder, open_folder, real
+from patchkit.paths import give, make_folder, open_folder
 
 TIMEOUT = 60.0
 """How long to wait for another patchkit, in seconds."""
@@ -26,7 +26,7 @@ _MODE = 0o600
 
 @contextmanager
 def locked(sites: Collection[Path], timeout: float = TIMEOUT) -> Iterator[None]:
-    """Hold the locks of some site folders, taken in one order by everyone."""
+    """Hold the locks of some site folders, named by their real paths, taken in one order by everyone."""
     with ExitStack() as stack:
         deadline = time.monotonic() + timeout
         for site in sorted(sites):
@@ -36,7 +36,7 @@ def locked(sites: Collection[Path], timeout: float = TIMEOUT) -> Iterator[None]:
 
 def _acquire(site: Path, deadline: float, timeout: float) -> int:
     """Take the lock of one folder; it is free again when the descriptor is closed, also by the end of the process."""
-    folder = real(site) / FOLDER
+    folder = site / FOLDER
     while True:
         with suppress(FileNotFoundError):  # its holder has just removed it with the folder
             _make(folder)

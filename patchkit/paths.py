@@ -176,4 +176,11 @@ def resolve_in_root(root: Path, path: str) -> Path:
 
 def inside(place: Path, root: Path | None) -> Path:
     """Return where a place below a root leads for a process whose root folder that is; without a root, the place."""
-    return place if root is None else resolve_in_root(root, str(place.relative_to(root)))
+    return place if root is None else resolve_in_root(root, below(place, root))
+
+
+def below(place: Path, root: Path) -> str:
+    """Return a place as its root names it, refusing one that is elsewhere: a folder above it may have become a link."""
+    if not place.is_relative_to(root):
+        raise PathEscape(f"{place} is not below {root}", "see that nobody else changes the image meanwhile")
+    return str(place.relative_to(root))

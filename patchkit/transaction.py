@@ -16,7 +16,7 @@ from patchkit.catalog import Catalog
 from patchkit.errors import PatchkitError, PathEscape, RollbackFailed, TransactionError
 from patchkit.journal import FOLDER, Applied, Journal, Move, Pending, read_journal, read_object
 from patchkit.lock import locked
-from patchkit.paths import inside, make_folder, open_folder, read_regular, real, resolve_within
+from patchkit.paths import below, inside, make_folder, open_folder, read_regular, real, resolve_within
 from patchkit.plan import Change
 from patchkit.record import digest
 from patchkit.replacement import remove, stage, swap, sync_folder, write_whole
@@ -29,14 +29,14 @@ class Transaction:
 
     def __init__(self, sites: Iterable[Path], pycache_prefix: Path | None, root: Path | None = None) -> None:
         self._sites = tuple(sorted(set(sites)))
-        self._folders = {site: real(site) / FOLDER for site in self._sites}
         self._pycache_prefix, self._root = pycache_prefix, root
+        self._folders = {site: self._inside(real(site)) / FOLDER for site in self._sites}
 
     @contextmanager
     def held(self) -> Iterator[Transaction]:
         """Take the locks, take back what an interrupted run left, and tidy up in the end."""
         try:
-            with locked(self._sites):
+            with locked([folder.parent for folder in self._folders.values()]):
                 try:
                     self.recover()
                     yield self
@@ -59,6 +59,7 @@ class Transaction:
         """Write every change and drop obsolete journal entries; on any failure everything is as before."""
         identity = secrets.token_hex(8)
         for change in changes:
+            self._inside(change.place)
             self._refuse_bytecode_elsewhere(change)
         try:
             for site in self._sites:
@@ -102,14 +103,12 @@ class Transaction:
         self._write_journal(site, replace(journal, pending=pending))
 
     def _settle(self, site: Path) -> None:
-        journal = read_journal(site)
-        pending = journal.pending
-        assert pending is not None
+        journal, pending = _unfinished(site)
         if not _leads(site) and _committed(pending):
             self._finish(site)
             return
         for path, move in pending.moves.items():
-            place = resolve_within(site, path)
+            place = self._inside(resolve_within(site, path))
             temporary = _temporary(place, pending.id)
             with suppress(FileNotFoundError), open_folder(place.parent) as folder:
                 remove(folder, temporary.name)
@@ -125,8 +124,7 @@ class Transaction:
 
     def _finish(self, site: Path) -> None:
         """Mark a transaction as committed: the moment after which it is not rolled back."""
-        pending = read_journal(site).pending
-        assert pending is not None
+        _, pending = _unfinished(site)
         self._write_journal(site, Journal(pending.files, None, pending.id))
 
     def _roll_back(self, cause: BaseException) -> None:
@@ -165,6 +163,12 @@ class Transaction:
         except OSError as error:
             message = f"the files are as asked, but {site / FOLDER} could not be tidied: {error.strerror}"
             raise TransactionError(message, _PERMISSION) from error
+
+    def _inside(self, place: Path) -> Path:
+        """Return a real path, refusing one out of the root: the site folder itself may have become a link."""
+        if self._root is not None:
+            below(place, self._root)
+        return place
 
     def _drop_bytecode(self, site: Path, *spellings: Path) -> None:
         for bytecode in find_bytecode(spellings, self._pycache_prefix, self._root):
@@ -216,6 +220,15 @@ def _files(kept: dict[str, Applied], changes: list[Change], catalog: Catalog) ->
 
 def _temporary(place: Path, identity: str) -> Path:
     return place.with_name(f".{place.name}.patchkit-{identity}")
+
+
+def _unfinished(site: Path) -> tuple[Journal, Pending]:
+    """Return a journal with the transaction in it that is not finished, which was there a moment ago."""
+    journal = read_journal(site)
+    if journal.pending is None:
+        message = f"{site / FOLDER / 'journal.json'} was changed by something that does not hold the lock"
+        raise TransactionError(message, "see that nobody else changes the tree, then run the command again")
+    return journal, journal.pending
 
 
 def _leads(site: Path) -> bool:

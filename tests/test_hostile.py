@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,6 +25,8 @@ from patchkit.record import digest
 from patchkit.transaction import Transaction
 from tests.trees import ENGINE, Tree, install, make_tree, snapshot, write_catalog, write_diff
 from tests.users import IS_ROOT, NOBODY, command_of_nobody
+
+SITE = "lib/python3.11/site-packages"
 
 # --- links that are swapped while patchkit works ---
 
@@ -61,12 +63,14 @@ def marks(folder: Path) -> dict[str, tuple[int, int]]:
     return {place: (status.st_ino, status.st_ctime_ns) for place, status in places.items()}
 
 
-def attack(tree: Tree, outside: Path, place: Path, link: Path, *patches: str, times: int = 20) -> None:
+def attack(
+    options: list[str], outside: Path, place: Path, link: Path, patches: Sequence[str] = (), times: int = 20
+) -> None:
     """Apply and revert while a place is swapped for a link to an outside that looks the same; nothing there changes."""
     before = marks(outside)
     with swapping(place, link):
         for number in range(times):
-            assert run([*tree.options(), ("apply", "revert")[number % 2], *patches]) in (0, 1)
+            assert run([*options, ("apply", "revert")[number % 2], *patches]) in (0, 1)
             assert marks(outside) == before, number
     assert marks(outside) == before
 
@@ -81,7 +85,7 @@ def test_folder_that_is_swapped_for_a_link_leads_no_write_out(tree: Tree, outsid
     before = snapshot(tree.site)
     link = tmp_path / "link"
     link.symlink_to(outside / "engine")
-    attack(tree, outside, tree.site / "engine", link)
+    attack(tree.options(), outside, tree.site / "engine", link)
     assert run([*tree.options(), "apply"]) == 0
     assert run([*tree.options(), "revert"]) == 0
     assert snapshot(tree.site) == before
@@ -91,7 +95,7 @@ def test_file_that_is_swapped_for_a_link_leads_no_write_out(tree: Tree, outside:
     shutil.copytree(tree.site, outside)
     link = tmp_path / "link"
     link.symlink_to(outside / "engine/core.py")
-    attack(tree, outside, tree.engine, link)
+    attack(tree.options(), outside, tree.engine, link)
     assert tree.engine.is_symlink() or tree.engine.read_text() == ENGINE or "kimi" in tree.engine.read_text()
 
 
@@ -102,7 +106,20 @@ def test_journal_folder_that_is_swapped_for_a_link_leads_no_write_out(
     shutil.copytree(tree.site / ".patchkit", outside)
     link = tmp_path / "link"
     link.symlink_to(outside)
-    attack(tree, outside, tree.site / ".patchkit", link, "engine_models")
+    attack(tree.options(), outside, tree.site / ".patchkit", link, ["engine_models"])
+
+
+@pytest.mark.parametrize("path", [SITE, "lib", f"{SITE}/engine", f"{SITE}/engine/core.py"])
+def test_image_whose_folders_are_swapped_leads_no_write_out(
+    tree: Tree, outside: Path, tmp_path: Path, path: str
+) -> None:
+    image = tmp_path / "image"
+    image.mkdir()
+    shutil.copytree(tmp_path / "lib", outside / "lib")
+    (tmp_path / "lib").rename(image / "lib")
+    link = image / "link"
+    link.symlink_to(outside / path)
+    attack(["--root", str(image), "--catalog", str(tree.catalog)], outside, image / path, link)
 
 
 def test_bytecode_behind_a_link_stays_and_its_file_is_not_patched(
@@ -305,7 +322,6 @@ def giant(place: Path) -> None:
 
 KINDS: tuple[Callable[[Path], None], ...] = (pipe, listener, Path.mkdir, zeros, circle, giant)
 METADATA = "lib/python3.11/site-packages/engine_cpu-1.5.dist-info"
-SITE = "lib/python3.11/site-packages"
 PLACES = (
     f"{METADATA}/RECORD",
     f"{METADATA}/METADATA",

@@ -12,6 +12,7 @@ from patchkit.errors import EditableInstall, PathEscape, RecordMalformed, Record
 from patchkit.installation import (
     Installation,
     Source,
+    _Candidate,
     find_installation,
     normalise,
     read_link,
@@ -315,3 +316,11 @@ def test_record_that_has_gone(tmp_path: Path) -> None:
     (metadata / "RECORD").unlink()
     with pytest.raises(RecordMissing, match=r"RECORD cannot be read: No such file or directory$"):
         read_record(installation, None)
+
+
+def test_record_that_is_no_file_is_there(tmp_path: Path) -> None:
+    metadata = tmp_path / "engine-1.5.dist-info"
+    (metadata / "RECORD").mkdir(parents=True)
+    assert _Candidate("engine", metadata, tmp_path, None).has_record()
+    (metadata / "RECORD").rmdir()
+    assert not _Candidate("engine", metadata, tmp_path, None).has_record()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit import transaction
 from patchkit.cli import run
 from tests.faults import armed, fail
 from tests.trees import Tree, snapshot
@@ -60,3 +61,18 @@ def test_kill_at_every_step_is_recovered(tree: Tree, tmp_path: Path) -> None:
     points = re.search(r"points: (\d+) (\d+)", done.stderr)
     assert points is not None
     assert min(int(points[1]), int(points[2])) > 40
+
+
+def test_journal_that_changes_under_the_lock_stops_the_run(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock holds other patchkits off, and nobody else."""
+    real = transaction.swap
+
+    def meddling(temporary: Path, place: Path) -> None:
+        real(temporary, place)
+        (tree.site / ".patchkit/journal.json").unlink()
+
+    monkeypatch.setattr(transaction, "swap", meddling)
+    assert run([*tree.options(), "apply", "engine_models"]) == 1
+    monkeypatch.undo()
+    assert run([*tree.options(), "revert"]) == 0
+    assert "kimi" not in tree.engine.read_text()
