@@ -119,7 +119,8 @@ class Transaction:
                     raise RollbackFailed(f"{site / FOLDER} has lost the bytes of {path}", "reinstall the distribution")
                 stage(place, temporary, data, move.link, self._root)
                 swap(temporary, place)
-            self._drop_bytecode(site, place, site / path)
+            with suppress(OSError):  # what may not be removed was there before, and the file has another time now
+                self._drop_bytecode(site, place, site / path)
         self._write_journal(site, replace(journal, pending=None))
 
     def _finish(self, site: Path) -> None:

@@ -254,6 +254,20 @@ def test_what_root_applied_its_owner_takes_back(open_tree: Tree) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="becoming another user needs root")
+def test_bytecode_that_only_root_may_remove_stops_its_owner(open_tree: Tree) -> None:
+    for place in (open_tree.site, *open_tree.site.rglob("*")):
+        os.lchown(place, NOBODY, NOBODY)
+    cache = open_tree.site / "engine/__pycache__"
+    cache.mkdir(mode=0o755)
+    (cache / "core.cpython-311.pyc").touch()
+    before = snapshot(open_tree.site)
+    done = as_nobody(open_tree, "apply")
+    assert done.stderr.startswith("write-failed: nothing was changed"), done.stderr
+    assert snapshot(open_tree.site) == before
+    assert run([*open_tree.options(), "apply"]) == 0
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="becoming another user needs root")
 def test_folder_that_everybody_can_write(open_tree: Tree) -> None:
     """Another user may make files there, but none for root: an owner who cannot be kept is a write that fails."""
     for place in (open_tree.site, *open_tree.site.rglob("*")):
