@@ -18,7 +18,7 @@ from patchkit.listing import to_toml
 from patchkit.paths import real
 from patchkit.plan import Change
 from patchkit.record import digest
-from patchkit.replacement import write_whole
+from patchkit.replacement import sync_folder, write_whole
 from patchkit.rewrite import Rewriter
 from patchkit.targets import Listing, NamedSet, Targets, read_targets
 from patchkit.template import targets_text
@@ -125,7 +125,9 @@ def _write_beside(place: Path, text: bytes, other: Path) -> None:
 
 def _write(place: Path, text: bytes) -> None:
     """Write a file where a path leads that somebody named, links included."""
-    write_whole(real(place.parent) / place.name, text)
+    folder = real(place.parent)
+    write_whole(folder / place.name, text)
+    sync_folder(folder)
 
 
 def patch_text(words: Words, installation: Installation, changes: Collection[Change]) -> bytes:

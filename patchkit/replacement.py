@@ -55,14 +55,13 @@ def _liken(made: int, old: int, *, is_link: bool) -> None:
 
 
 def swap(temporary: Path, place: Path) -> None:
-    """Put the staged file in place, and see that the folder remembers it."""
+    """Put the staged file in place; ``sync_folder`` sees that the folder remembers it."""
     with open_folder(place.parent) as folder:
         os.replace(temporary.name, place.name, src_dir_fd=folder, dst_dir_fd=folder)
-        _flush(folder)
 
 
 def write_whole(place: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file of our own so that it is there whole or not at all, also after a crash."""
+    """Write a file of our own so that it is there whole or not at all, also after a crash and ``sync_folder``."""
     # One name: the lock keeps other writers away, and what a killed one left is written over.
     temporary = f".{place.name}.new"
     with open_folder(place.parent) as folder:
@@ -74,7 +73,6 @@ def write_whole(place: Path, data: bytes, mode: int = 0o644) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
-            _flush(folder)
         except BaseException:
             remove(folder, temporary)
             raise
@@ -89,15 +87,11 @@ def remove(folder: int, name: str) -> None:
 def sync_folder(place: Path) -> None:
     """Flush a folder's entries to disk, where its file system knows how."""
     with open_folder(place) as folder:
-        _flush(folder)
-
-
-def _flush(folder: int) -> None:
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
 
 
 def _copy_attributes(source: int, target: int) -> None:

@@ -67,15 +67,7 @@ class Transaction:
                 kept = {path: entry for path, entry in journal.files.items() if path not in obsolete[site]}
                 here = [change for change in changes if change.site == site]
                 self._intend(site, journal, identity, here, _files(kept, here, catalog))
-            for change in changes:
-                temporary = _temporary(change.place, identity)
-                stage(change.place, temporary, change.after, change.after_link, self._root)
-            for change in changes:
-                swap(_temporary(change.place, identity), change.place)
-                self._drop_bytecode(change.site, *_spellings(change))
-            for change in changes:
-                if digest(read_regular(inside(change.place, self._root))) != change.after_sha256:
-                    raise TransactionError(f"{change.place} reads back differently", "check the disk")
+            self._replace(changes, identity)
             for site in self._sites:
                 self._finish(site)
         except BaseException as error:
@@ -83,6 +75,20 @@ class Transaction:
             if read_journal(self._sites[0]).last == identity and isinstance(error, OSError):
                 return  # the failure came after the moment of commitment, and recovery went on from there
             raise
+
+    def _replace(self, changes: Collection[Change], identity: str) -> None:
+        """Stage every file, put all in place, and read them back."""
+        for change in changes:
+            temporary = _temporary(change.place, identity)
+            stage(change.place, temporary, change.after, change.after_link, self._root)
+        for change in changes:
+            swap(_temporary(change.place, identity), change.place)
+            self._drop_bytecode(change.site, *_spellings(change))
+        for folder in {change.place.parent for change in changes}:
+            sync_folder(folder)
+        for change in changes:
+            if digest(read_regular(inside(change.place, self._root))) != change.after_sha256:
+                raise TransactionError(f"{change.place} reads back differently", "check the disk")
 
     def _intend(
         self, site: Path, journal: Journal, identity: str, changes: list[Change], files: dict[str, Applied]
@@ -96,8 +102,8 @@ class Transaction:
             for data in (change.pristine, change.before):
                 if read_object(site, digest(data)) is None:
                     write_whole(folder / "objects" / digest(data), data, mode)
-        sync_folder(folder)
-        sync_folder(folder.parent)
+        for made in (folder / "objects", folder, folder.parent):
+            sync_folder(made)
         moves = {change.path: Move(change.before_sha256, change.after_sha256, change.before_link) for change in changes}
         pending = Pending(identity, str(real(self._sites[0])), moves, files)
         self._write_journal(site, replace(journal, pending=pending))
@@ -119,6 +125,7 @@ class Transaction:
                     raise RollbackFailed(f"{site / FOLDER} has lost the bytes of {path}", "reinstall the distribution")
                 stage(place, temporary, data, move.link, self._root)
                 swap(temporary, place)
+                sync_folder(place.parent)
             with suppress(OSError):  # what may not be removed was there before, and the file has another time now
                 self._drop_bytecode(site, place, site / path)
         self._write_journal(site, replace(journal, pending=None))
@@ -195,6 +202,7 @@ class Transaction:
 
     def _write_journal(self, site: Path, journal: Journal) -> None:
         write_whole(self._folders[site] / "journal.json", journal.to_bytes())
+        sync_folder(self._folders[site])
 
 
 def _spellings(change: Change) -> tuple[Path, Path]:
