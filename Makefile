@@ -53,7 +53,7 @@ man: $(STAMP)
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) --upgrade pip
-	$(BIN)/python $(PIP) --editable '.[serve]' --group dev --group docs
+	$(BIN)/python $(PIP) --editable '.[fleet,serve]' --group dev --group docs
 	touch $@
 
 # The installed wheel of patchkit patches the real packages, which are fetched without what they depend on.
