@@ -51,6 +51,7 @@ LAYERS = (
     ("fleet.agreement", "fleet.process", "fleet.report", "fleet.sharing"),
     ("fleet.rollout", "fleet.view"),
     ("fleet.run",),
+    ("fleet.guard",),
     ("wording",),
     ("formats.highlight", "formats.results"),
     ("formats.sides",),

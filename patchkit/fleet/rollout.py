@@ -117,6 +117,13 @@ class Rollout:
             if isinstance(answer, Lost):  # it had committed
                 self._blame(node, Finding("node-lost", f"after it was written: {answer.reason}", _BACK))
 
+    def settle(self) -> None:
+        """Bring to its end what was interrupted: what is decided is kept, all else is taken back."""
+        if self.is_decided:
+            self.keep()
+        else:
+            self.take_back()
+
     def take_back(self) -> None:
         """Take back on every node what this run has written there, and nothing else."""
         self._undo(self._at("writing", "held", "committed"))

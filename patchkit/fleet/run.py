@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import signal
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,10 +74,8 @@ def carry_out(
             rollout.run()
         except KeyboardInterrupt:
             is_interrupted = True
-            if rollout.is_decided:
-                rollout.keep()
-            else:
-                rollout.take_back()
+            with _undisturbed():
+                rollout.settle()
     ends = rollout.ends
     reports = tuple(
         replace(ends[node], end=_FINAL.get(ends[node].end, ends[node].end))
@@ -85,6 +85,16 @@ def carry_out(
     )
     is_written = any(report.end == "written" for report in reports)
     return FleetReport(verb, reports, is_written=is_written, is_interrupted=is_interrupted)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no second interrupt stop what brings the nodes back; each of its steps has an end in time."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _order(fleet: Fleet, verb: str, names: Collection[str]) -> Message:

@@ -44,6 +44,8 @@ def _run(options: Options, verb: str, names: tuple[str, ...], given: dict[str, A
     """Run a verb on the nodes and show its report, or the error that stopped it."""
     if options.root is not None or (options.python and options.site):
         raise click.UsageError("a fleet takes one of --python and --site, and no --root")
+    if options.site is not None and not options.site.is_absolute():
+        raise click.UsageError(f"--site {options.site} is looked for on each node: give the whole path")
     catalog = load_catalog(options.catalog or bundled_catalog())
     if verb != "revert":  # which can name a patch that is only on the nodes
         catalog.select(names)
