@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
 from patchkit.errors import FleetError, RayMissing
@@ -113,17 +114,19 @@ def connected(
     _refuse_deaf(address)
     # Under `uv run`, Ray would ship the working directory to every node.
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    try:
-        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # Ray raises errors of many kinds here
-        raise _unreachable(address, error) from error
-    try:
-        nodes = choose(ray.nodes(), named, resource)
-        if not nodes:
-            raise FleetError("no node that is alive is meant", "ray list nodes; see --node and --resource")
-        yield Cluster(ray, nodes, timeout, progress)
-    finally:
-        ray.shutdown()
+    # Ray's threads print what they hear of the cluster, also where only a report may stand; it is said in our words.
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        try:
+            ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises errors of many kinds here
+            raise _unreachable(address, error) from error
+        try:
+            nodes = choose(ray.nodes(), named, resource)
+            if not nodes:
+                raise FleetError("no node that is alive is meant", "ray list nodes; see --node and --resource")
+            yield Cluster(ray, nodes, timeout, progress)
+        finally:
+            ray.shutdown()
 
 
 def _refuse_deaf(address: str | None) -> None:
