@@ -14,7 +14,7 @@ from patchkit.fleet.channel import Channel
 from patchkit.fleet.work import Work, serve
 
 
-def main(folder: str) -> None:
+def main(folder: str) -> None:  # pragma: no cover - it takes the standard streams, so it has a process of its own
     """Do what is asked for on the standard streams; the folder with what was shipped goes in the end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what is not committed is taken back
     channel = Channel(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))

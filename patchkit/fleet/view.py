@@ -14,6 +14,7 @@ from patchkit.fleet.report import FleetReport, NodeReport
 from patchkit.screen import Screen, printable
 
 _DIGITS = 12
+_PLURAL = {"agrees": "agree", "differs": "differ"}
 _SHOWN = ("not-applied", "stale")
 """Findings that the table of ``status`` shows already."""
 
@@ -101,7 +102,9 @@ def summarise(report: FleetReport) -> str:
 
 
 def _counted(ends: list[str]) -> str:
-    return ", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)) or "no node was asked"
+    counts = {end: ends.count(end) for end in dict.fromkeys(ends)}
+    words = (f"{count} {end if count == 1 else _PLURAL.get(end, end)}" for end, count in counts.items())
+    return ", ".join(words) or "no node was asked"
 
 
 def _nodes(count: int) -> str:

@@ -67,6 +67,8 @@ class Work(Gate):
         """Plan and verify, after an unfinished run is taken back; nothing else is written."""
         survey = actions.recovered(self._catalog, self._environment, bool(self._asked["dry_run"]))
         self._draft = draft = actions.draft_of(self._order, survey)
+        if any(finding.code == "patch-invalid" for finding in draft.findings):
+            import libcst  # noqa: F401 - where it cannot be loaded, no patch can, and it is not their fault
         report = actions.report_of(self._order.verb, survey, self._order.ids, draft.findings, draft.changes)
         sites = {str(site): _digest(draft, site) for site in sorted(draft.sites)}
         return {**_told(report), "sites": {} if draft.findings else sites}

