@@ -80,7 +80,7 @@ def carry_out(
     reports = tuple(
         replace(ends[node], end=_FINAL.get(ends[node].end, ends[node].end))
         if node in ends
-        else NodeReport(node, "lost")
+        else NodeReport(node, "as-before")
         for node in cluster.nodes
     )
     is_written = any(report.end == "written" for report in reports)

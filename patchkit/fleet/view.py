@@ -31,7 +31,7 @@ class ProgressLine:
         waiting = f", waiting for {names(list(pending))}" if pending else ""
         text = printable(f"{what}: {total - len(pending)} of {total} nodes{waiting}")
         if self._is_shown and total and text != self._last:
-            width = os.get_terminal_size(self._out.fileno()).columns
+            width = os.get_terminal_size(self._out.fileno()).columns or 80  # some terminals do not know yet
             self._out.write(f"\r\x1b[K{text[: width - 1]}")
             self._out.flush()
             self._last = text

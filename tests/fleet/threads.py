@@ -52,6 +52,7 @@ class Threads(Cluster):
         self.asked.append(what)
         for node, message in messages.items():
             self.hooks.pop((str(message["do"]), node.name), lambda: None)()
+        for node, message in messages.items():
             if node in self._ends:
                 with suppress(OSError):
                     self._ends[node][0].write(json.dumps(message).encode() + b"\n")
@@ -69,7 +70,8 @@ class Threads(Cluster):
         for end in self._ends.pop(node, ()):
             with suppress(OSError):
                 end.close()
-        self._threads[self.nodes.index(node)].join()
+        for thread in self._threads[self.nodes.index(node) :][:1]:
+            thread.join()
 
     def close(self) -> None:
         for node in self.nodes:
