@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test torture test-engine lint types unit bench bench-preflight bench-serve demo wheel docs man clean
+.PHONY: test torture test-engine lint types unit bench bench-preflight bench-fleet bench-serve demo wheel docs man clean
 
 test: lint types unit
 
@@ -30,6 +30,9 @@ bench: $(STAMP)
 
 bench-preflight: $(STAMP)
 	$(BIN)/python -m tests.engine.bench
+
+bench-fleet: $(STAMP)
+	$(BIN)/python -m tests.fleet.growth
 
 bench-serve: $(STAMP)
 	$(BIN)/python -m tests.engine.bench_serve
