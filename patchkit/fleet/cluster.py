@@ -121,10 +121,7 @@ def connected(
         except Exception as error:  # Ray raises errors of many kinds here
             raise _unreachable(address, error) from error
         try:
-            nodes = choose(ray.nodes(), named, resource)
-            if not nodes:
-                raise FleetError("no node that is alive is meant", "ray list nodes; see --node and --resource")
-            yield Cluster(ray, nodes, timeout, progress)
+            yield Cluster(ray, choose(ray.nodes(), named, resource), timeout, progress)
         finally:
             ray.shutdown()
 
@@ -146,12 +143,12 @@ _HINT = "name a cluster: --address HOST:6379 on one of its machines, or --addres
 
 def _unreachable(address: str | None, error: Exception) -> FleetError:
     words = " ".join(str(error).split())
-    where = address or "on this machine"
+    where = f"at {address}" if address else "on this machine"
     if "ersion mismatch" in words:
         return FleetError(
             f"the cluster {where} has another Ray or Python: {words}", "run patchkit with those of the cluster"
         )
-    return FleetError(f"there is no cluster to be had {where}: {words}", _HINT)
+    return FleetError(f"no cluster can be had {where}: {words}", _HINT)
 
 
 def _why(error: Exception) -> str:

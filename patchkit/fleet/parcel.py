@@ -31,8 +31,7 @@ def pack(catalog: Path) -> bytes:
 
 def _own() -> Iterator[tuple[str, Path]]:
     for place in _OWN.rglob("*.py"):
-        if "catalog_data" not in place.relative_to(_OWN).parts:
-            yield f"pure/patchkit/{place.relative_to(_OWN)}", place
+        yield f"pure/patchkit/{place.relative_to(_OWN)}", place
 
 
 def _catalog(folder: Path) -> Iterator[tuple[str, Path]]:

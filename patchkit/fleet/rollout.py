@@ -15,7 +15,7 @@ from patchkit.fleet.sharing import Shares, find_shares
 from patchkit.fleet.told import Told, read_told
 
 Answers = dict[Node, "Message | Lost"]
-_AGAIN = "mend what it says and run the same command again"
+_AGAIN = "mend the node, give it more time (--timeout), or name the others with --node"
 _BACK = "when it is back: patchkit fleet check, then the same command again; it takes an unfinished run back first"
 
 

@@ -115,7 +115,7 @@ def _start(cluster: Cluster, fleet: Fleet, order: Message) -> dict[Node, Message
 
 def _looked(node: Node, answer: Message | Lost) -> NodeReport:
     if isinstance(answer, Lost):
-        hint = "mend the node, or name the others with --node, and run the same command again"
+        hint = "mend the node, give it more time (--timeout), or name the others with --node"
         return NodeReport(node, "lost", findings=(Finding("node-lost", answer.reason, hint),))
     try:
         told = read_told(answer)

@@ -27,7 +27,7 @@ from patchkit.runner.keeper import kill_marked
 
 MARK = "PATCHKIT_TEST_NODE"
 _HEALTH = (
-    '{"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_timeout_ms": 2000, '
+    '{"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 3000, '
     '"health_check_failure_threshold": 4}'
 )
 """A node that has died is noticed after seconds, not after half a minute."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from patchkit.errors import FleetError
 from patchkit.fleet.agreement import agrees, judge, names
 from patchkit.fleet.nodes import Node, choose
 from patchkit.fleet.told import Told, read_told
@@ -103,5 +104,10 @@ def test_nodes_are_named_by_what_tells_them_apart() -> None:
 
 def test_nodes_are_chosen_by_name_and_resource() -> None:
     rows = [row(1), row(2, Resources={"GPU": 8.0}), row(3, Alive=False), row(4, Resources=None)]
-    assert [node.id for node in choose(rows, ("host1", "10.0.0.2", "id3"), None)] == ["id1", "id2"]
+    assert [node.id for node in choose(rows, ("host1", "10.0.0.2"), None)] == ["id1", "id2"]
     assert [node.id for node in choose(rows, (), "GPU")] == ["id2"]
+    with pytest.raises(FleetError, match="no node that is alive is called id3") as error:
+        choose(rows, ("host1", "id3"), None)
+    assert error.value.hint == "there is: host1, host2, host4"
+    with pytest.raises(FleetError, match="no node that is alive has the resource TPU"):
+        choose(rows, (), "TPU")

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import Abandoned, TransactionError
-from patchkit.fleet import beacon
+from patchkit.fleet import beacon, process
 from patchkit.fleet.channel import Channel
 from patchkit.fleet.parcel import closure, pack
 from patchkit.fleet.post import Post
@@ -97,7 +97,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_parcel_has_what_nodes_need(tree: Tree) -> None:
     found = names(pack(tree.catalog))
     assert {found.metadata["Name"].lower() for found in closure(["patchkit"])} >= MEANT
-    assert "pure/patchkit/fleet/process.py" in found
+    assert f"pure/patchkit/fleet/{Path(str(process.__file__)).name}" in found
     assert f"pure/patchkit-{version('patchkit')}.dist-info/METADATA" in found
     assert [name for name in found if name.startswith("catalog/")] == [
         "catalog/patches/engine_models.py",
@@ -188,6 +188,17 @@ def test_target_of_an_interpreter(tree: Tree, posts: Posts, bare: Path, tmp_path
     post = posts()
     post.start(pack(tree.catalog), order(tree, site=None, python="/nowhere/python"))
     assert ask(post, "plan")["findings"][0]["code"] == "environment-invalid"  # type: ignore[index]
+
+
+def test_modules_that_cannot_be_loaded_are_said(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where temporary files may not be run: it is not the patches' fault."""
+    told = io.BytesIO()
+    channel = Channel(io.BytesIO(b'{"do": "plan"}\n'), told)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "libcst"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    serve(channel, Work(channel, tree.catalog, json.loads(order(tree))))
+    (finding,) = json.loads(told.getvalue())["findings"]
+    assert finding["code"] == "node-failed"
 
 
 def test_wait_for_what_another_node_wrote(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_session(trees: list[Tree], threads: Threads, capsys: pytest.CaptureFixt
 def test_node_that_is_lost(trees: list[Tree], threads: Threads, capsys: pytest.CaptureFixture[str]) -> None:
     threads.hooks["look", "node1"] = lambda: threads.lose(NODES[1])
     assert call(trees, "status") == 1
-    assert "node-lost: node1: the node has died\n    mend the node, or name the others" in capsys.readouterr().err
+    assert "node-lost: node1: the node has died\n    mend the node, give it more time" in capsys.readouterr().err
     threads.answers["look", "node2"] = '{"patches": 7}'
     assert call(trees, "check") == 1
     assert "node-failed: node2: its answer makes no sense" in capsys.readouterr().err
@@ -205,7 +205,7 @@ def fake_ray(**more: Any) -> SimpleNamespace:
     ("words", "expected"),
     [
         ("Version mismatch: the cluster was started\nwith Ray 2.49", "has another Ray or Python: Version mismatch"),
-        ("Could not find any running Ray instance.", "there is no cluster to be had on this machine: Could not find"),
+        ("Could not find any running Ray instance.", "no cluster can be had on this machine: Could not find"),
     ],
 )
 def test_cluster_that_cannot_be_joined(
@@ -225,7 +225,8 @@ def test_cluster_without_a_node_that_is_meant(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", fake_ray())
-    assert "no node that is alive is meant" in refused("--address", "auto", capsys=capsys)
+    err = refused("--address", "auto", "--node", "nobody", capsys=capsys)
+    assert err == "fleet-unreachable: no node that is alive is called nobody\n    there is: none at all\n"
     with pytest.raises(FleetError), connected("auto", 1, unseen):
         pass
 
@@ -272,7 +273,14 @@ def test_progress_is_one_line_of_a_terminal() -> None:
         line("planning", NODES[1:], 3)
         line("planning", (), 0)
         line.close()
-        assert reader.read(500) == b"\r\x1b[Kplanning: 1 of 3 nodes, waiting for node1, node2\r\x1b[K"
+        wanted = b"\r\x1b[Kplanning: 1 of 3 nodes, waiting for node1, node2\r\x1b[K"
+        seen = b""
+        while len(seen) < len(wanted):
+            seen += reader.read(500)
+        assert seen == wanted
+    silent = ProgressLine(io.StringIO(), is_shown=True)
+    silent("planning", (), 0)
+    silent.close()
     quiet = ProgressLine(io.StringIO(), is_shown=False)
     quiet("planning", NODES, 3)
     quiet.close()
@@ -285,6 +293,13 @@ def test_every_end_has_a_meaning_and_is_counted() -> None:
     assert summarise(FleetReport("check", (*reports[:1], *reports[:1]), (Finding("nodes-differ", "m", ""),))) == (
         "check: 2 agree"
     )
+
+
+def test_finding_of_several_patches_is_said_once() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    twice = tuple(Finding("foreign-edit", "m", "h", patch) for patch in ("one", "two"))
+    show(FleetReport("check", (NodeReport(NODES[0], "unpatched", findings=twice),)), out, err)
+    assert err.getvalue() == "foreign-edit: node0: m\n    h\n"
 
 
 def test_finding_without_a_hint() -> None:
