@@ -69,6 +69,7 @@ def _decide(
     bad: Mapping[Node, Message | Lost],
 ) -> Shares:
     nodes = {name: node for node, name in names.items()}
+    rank = {node: number for number, node in enumerate(names)}
     writers: dict[tuple[Node, str], Node] = {}
     deaf: dict[Node, tuple[str, str]] = {}
     for node in (node for node in plans if node not in bad):
@@ -78,7 +79,7 @@ def _decide(
             able = [nodes[name] for name in (found if isinstance(found, list) else []) if name in nodes]
             able = [other for other in able if other not in bad]
             if able:
-                writers[node, site] = min(able, key=list(nodes.values()).index)
+                writers[node, site] = min(able, key=rank.__getitem__)
             else:
                 deaf[node] = (site, str(refused.get(site, "the file that was left there is gone")))
     return Shares(writers, deaf)

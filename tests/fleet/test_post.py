@@ -201,6 +201,12 @@ def test_modules_that_cannot_be_loaded_are_said(tree: Tree, monkeypatch: pytest.
     assert finding["code"] == "node-failed"
 
 
+def test_interpreter_is_asked_where_no_folder_is_named(tree: Tree) -> None:
+    asked = json.loads(order(tree, site=None, verb="status"))
+    told = Work(Channel(io.BytesIO(), io.BytesIO()), tree.catalog, asked).look({})
+    assert told["environment"]["python"] == sys.executable  # type: ignore[index]
+
+
 def test_wait_for_what_another_node_wrote(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that is seen late is looked at again."""
     work = Work(Channel(io.BytesIO(), io.BytesIO()), tree.catalog, json.loads(order(tree)))

@@ -201,6 +201,13 @@ def test_shared_folder_goes_back_with_its_writer(tmp_path: Path) -> None:
     assert fleet.snapshots() == fleet.before
 
 
+def test_who_has_seen_what_another_wrote_goes_back_with_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 3, shared=2)
+    fleet.cluster.hooks["verify", "node2"] = lambda: fleet.cluster.lose(fleet.nodes[2])
+    assert fleet.run() == ["as-before", "as-before", "lost"]
+    assert fleet.snapshots() == fleet.before
+
+
 def test_writer_of_a_shared_folder_that_is_lost(tmp_path: Path) -> None:
     """With --keep-going the others go on; who waits for the lost one says that nothing came."""
     fleet = Fleet(tmp_path, 3, shared=1)
