@@ -13,7 +13,6 @@ from patchkit.fleet.agreement import agrees, judge
 from patchkit.fleet.channel import Message
 from patchkit.fleet.cluster import Cluster, Progress, connected
 from patchkit.fleet.nodes import Lost, Node
-from patchkit.fleet.parcel import pack
 from patchkit.fleet.report import FleetReport, NodeReport
 from patchkit.fleet.rollout import Rollout
 from patchkit.fleet.told import Told, read_told
@@ -110,6 +109,8 @@ def _order(fleet: Fleet, verb: str, names: Collection[str]) -> Message:
 
 
 def _start(cluster: Cluster, fleet: Fleet, order: Message) -> dict[Node, Message | Lost]:
+    from patchkit.fleet.parcel import pack  # with zipfile and what that loads, which no shell's question needs
+
     return cluster.start(pack(fleet.catalog), order)
 
 
