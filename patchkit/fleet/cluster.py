@@ -69,7 +69,9 @@ class Cluster:
         while pending:
             self._progress(what, pending.values(), total)
             rest = end - time.monotonic()
-            done, _ = self._ray.wait(list(pending), num_returns=1, timeout=max(0.0, min(_STEP, rest)))
+            # All are wanted, so it is looked at them once a step, and not once for each that has answered.
+            wait = max(0.0, min(_STEP, rest))
+            done, _ = self._ray.wait(list(pending), num_returns=len(pending), timeout=wait)
             for ref in done:
                 node = pending.pop(ref)
                 found[node] = self._take(node, ref)
@@ -78,7 +80,7 @@ class Cluster:
                     found[node] = self._lose(node, f"it has not answered for {self._timeout:g} seconds ({what})")
                 break
         self._progress(what, (), total)
-        return found
+        return {node: found[node] for node in refs.values()}  # whoever answers first, the report is the same
 
     def _take(self, node: Node, ref: Any) -> Message | Lost:
         try:
