@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test torture fuzz test-engine lint types unit bench bench-growth bench-preflight bench-serve demo wheel docs man clean
+.PHONY: test torture fuzz test-engine lint types unit bench bench-growth bench-preflight bench-fleet bench-serve demo wheel docs man clean
 
 test: lint types unit
 
@@ -34,6 +34,9 @@ bench-growth: $(STAMP)
 
 bench-preflight: $(STAMP)
 	$(BIN)/python -m tests.engine.bench
+
+bench-fleet: $(STAMP)
+	$(BIN)/python -m tests.fleet.growth
 
 bench-serve: $(STAMP)
 	$(BIN)/python -m tests.engine.bench_serve
@@ -65,7 +68,7 @@ man: $(STAMP)
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) --upgrade pip
-	$(BIN)/python $(PIP) --editable '.[serve]' --group dev --group docs
+	$(BIN)/python $(PIP) --editable '.[fleet,serve]' --group dev --group docs
 	touch $@
 
 # The installed wheel of patchkit patches the real packages, which are fetched without what they depend on.

@@ -27,6 +27,7 @@ def reference_of_patchkit() -> str:
             parts += [f"### {name}", _usage(command, inner), _prose(command), *filter(None, [_options(own)])]
             assert isinstance(command, Verb)
             parts += [_exits(command), _examples(command)]
+            parts += _inner(command, inner, names)
     return "\n\n".join(parts) + "\n"
 
 
@@ -41,6 +42,18 @@ def reference_of_serve() -> str:
     parts += [_usage(bench, inner), _prose(bench), f"It takes the options above, without {without}, and these:"]
     parts.append(_options(param for param in second if param.name not in names))
     return "\n\n".join(parts) + "\n"
+
+
+def _inner(command: click.Command, context: click.Context, taken: set[str | None]) -> list[str]:
+    """Return the reference of the verbs of a verb."""
+    parts: list[str] = []
+    for name, verb in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
+        with click.Context(verb, parent=context, info_name=name) as inner:
+            own = [param for param in verb.get_params(inner) if param.name not in taken]
+            assert isinstance(verb, Verb)
+            parts += [f"#### {command.name} {name}", _usage(verb, inner), _prose(verb), _options(own)]
+            parts += [_exits(verb), _examples(verb)]
+    return parts
 
 
 def _exits(command: Verb) -> str:

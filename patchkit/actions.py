@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,47 @@ from patchkit.survey import Survey
 
 if TYPE_CHECKING:
     from patchkit.plan import Change, Plan
-    from patchkit.transaction import Transaction
+    from patchkit.transaction import Gate, Transaction
 
 Planner = Callable[[Survey], "Plan"]
+Verifier = Callable[[Survey], Iterable[Finding]]
 
 _ROUNDS = 20
 """How often to plan again when other runs change the tree meanwhile."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a verb that writes is to do."""
+
+    verb: str
+    ids: Collection[str]
+    planner: Planner
+    verify: Verifier
+    """Says afterwards what is not as asked."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan, with all that carrying it out needs."""
+
+    survey: Survey
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...]
+    """Any of them refuses it."""
+    obsolete: Mapping[Path, Collection[str]]
+    """Journal entries to drop."""
+    sites: frozenset[Path]
+    """Folders in which there is something to do."""
+
+    def is_current(self) -> bool:
+        """Tell whether what the plan was made from is still so."""
+        return _is_current(self.survey, self.changes, self.sites)
+
+    def write(self, transaction: Transaction, gate: Gate | None = None) -> None:
+        """Carry the plan out in a transaction over its folders."""
+        obsolete = {site: self.obsolete.get(site, ()) for site in self.sites}
+        transaction.commit(self.changes, obsolete, self.survey.catalog, gate)
 
 
 def list_patches(catalog: Catalog) -> Report:
@@ -62,6 +98,17 @@ def apply(
     catalog: Catalog, environment: Environment, selection: Selection, *, allow_unlisted: bool, dry_run: bool
 ) -> Report:
     """Make the selected patches applied, all of them or none."""
+    order = order_apply(selection, allow_unlisted=allow_unlisted)
+    return _carry_out(order, catalog, environment, dry_run)
+
+
+def revert(catalog: Catalog, environment: Environment, names: Collection[str], *, dry_run: bool) -> Report:
+    """Make the named patches not applied, or all; a file without a patch is as its wheel shipped it."""
+    return _carry_out(order_revert(catalog, environment, names), catalog, environment, dry_run)
+
+
+def order_apply(selection: Selection, *, allow_unlisted: bool) -> Order:
+    """Return what it is to make the selected patches applied."""
 
     def planner(survey: Survey) -> Plan:
         return _plan_apply(survey, selection, allow_unlisted)
@@ -69,11 +116,11 @@ def apply(
     def verify(survey: Survey) -> Iterable[Finding]:
         yield from inspect_selection(survey, selection)
 
-    return carry_out("apply", catalog, environment, selection.ids, planner, verify, dry_run)
+    return Order("apply", selection.ids, planner, verify)
 
 
-def revert(catalog: Catalog, environment: Environment, names: Collection[str], *, dry_run: bool) -> Report:
-    """Make the named patches not applied, or all; a file without a patch is as its wheel shipped it."""
+def order_revert(catalog: Catalog, environment: Environment, names: Collection[str]) -> Order:
+    """Return what it is to make the named patches not applied, or all."""
     from patchkit.plan import Plan, plan_revert
 
     ids = _revertible(Survey(catalog, environment), names)
@@ -89,7 +136,7 @@ def revert(catalog: Catalog, environment: Environment, names: Collection[str], *
             message = f"{change.path} still carries {', '.join(sorted(change.undone))}"
             yield Finding("still-applied", message, "run the command again", None, change.path)
 
-    return carry_out("revert", catalog, environment, ids, planner, verify, dry_run)
+    return Order("revert", ids, planner, verify)
 
 
 def digests(catalog: Catalog, environment: Environment, wheels: Collection[Path], *, write: bool) -> Report:
@@ -144,32 +191,47 @@ def carry_out(
     environment: Environment,
     ids: Collection[str],
     planner: Planner,
-    verify: Callable[[Survey], Iterable[Finding]],
+    verify: Verifier,
     dry_run: bool,
 ) -> Report:
     """Plan, write under the lock if there is something to write, and look again at what is there then."""
-    survey = _recovered(catalog, environment, dry_run)
+    return _carry_out(Order(verb, ids, planner, verify), catalog, environment, dry_run)
+
+
+def _carry_out(order: Order, catalog: Catalog, environment: Environment, dry_run: bool) -> Report:
+    survey = recovered(catalog, environment, dry_run)
     for _ in range(_ROUNDS):
-        plan = planner(survey)
-        findings = [*inspect_journals(survey), *plan.findings]
-        obsolete = {} if findings else _obsolete(survey)
-        sites = {change.site for change in plan.changes} | (_leftovers(survey, obsolete) if verb == "revert" else set())
-        if findings or dry_run or not sites:
-            return report_of(verb, survey, ids, findings, plan.changes if dry_run else ())
-        with _transaction(sites, environment) as transaction:
-            if _is_current(survey, plan.changes, sites):
-                transaction.commit(plan.changes, {site: obsolete.get(site, set()) for site in sites}, catalog)
+        draft = draft_of(order, survey)
+        if draft.findings or dry_run or not draft.sites:
+            return report_of(order.verb, survey, order.ids, draft.findings, draft.changes if dry_run else ())
+        with _transaction(draft.sites, environment) as transaction:
+            if draft.is_current():
+                draft.write(transaction)
                 break
         # Another patchkit wrote while this one planned or waited: plan again from what is there now.
         survey = Survey(catalog, environment)
     else:
         raise Locked("other runs keep changing the tree", "wait for them to end, then run the same command again")
-    survey = Survey(catalog, environment)
-    findings = [*inspect_journals(survey), *verify(survey)]
-    return report_of(verb, survey, ids, findings, plan.changes, is_written=True)
+    return verified(order, Survey(catalog, environment), draft.changes)
 
 
-def _recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Survey:
+def draft_of(order: Order, survey: Survey) -> Draft:
+    """Plan an order; writes nothing."""
+    plan = order.planner(survey)
+    findings = (*inspect_journals(survey), *plan.findings)
+    obsolete = {} if findings else _obsolete(survey)
+    sites = {change.site for change in plan.changes}
+    sites |= _leftovers(survey, obsolete) if order.verb == "revert" else set()
+    return Draft(survey, plan.changes, findings, obsolete, frozenset(sites))
+
+
+def verified(order: Order, survey: Survey, changes: Collection[Change]) -> Report:
+    """Return the report of an order that was carried out, from what is there now."""
+    findings = [*inspect_journals(survey), *order.verify(survey)]
+    return report_of(order.verb, survey, order.ids, findings, changes, is_written=True)
+
+
+def recovered(catalog: Catalog, environment: Environment, dry_run: bool) -> Survey:
     """Return a survey, made after an unfinished run is taken back."""
     survey = Survey(catalog, environment)
     unfinished = [site for site, journal in survey.journals.items() if journal.pending is not None]

@@ -15,6 +15,7 @@ GROUPS = {
     "Look": ("list", "status", "diff", "statement"),
     "Change": ("apply", "revert", "wheel"),
     "Gate": ("check", "preflight"),
+    "Many nodes": ("fleet",),
     "Diagnose": ("explain",),
     "For catalog authors": ("new", "record", "digests"),
     "For the shell": ("completion",),

@@ -46,7 +46,7 @@ def find_environment(python: str | None, site: Path | None, root: Path | None, p
     executable = python or _active_python()
     if executable is None or os.path.abspath(executable) == sys.executable:
         return _from_answer(probe.survey(packages))  # type: ignore[no-untyped-call]
-    return _from_interpreter(executable, packages)
+    return ask_interpreter(executable, packages)
 
 
 def _active_python() -> str | None:
@@ -66,7 +66,8 @@ def _active_python() -> str | None:
     return None
 
 
-def _from_interpreter(executable: str, packages: Iterable[str]) -> Environment:
+def ask_interpreter(executable: str, packages: Iterable[str]) -> Environment:
+    """Return the environment of an interpreter, which is run to say where it looks."""
     import subprocess
 
     source = Path(probe.__file__).read_text("utf-8")

@@ -213,6 +213,28 @@ class RollbackFailed(TransactionError):
     code: ClassVar[str] = "rollback-failed"
 
 
+class PlanOutdated(TransactionError):
+    """Refuse to write a plan whose tree has changed since it was verified."""
+
+    code: ClassVar[str] = "plan-outdated"
+
+
+class Abandoned(TransactionError):
+    """Stop work that nobody waits for any more: the run was taken back, or its driver or node has died."""
+
+
+class FleetError(PatchkitError):
+    """Refuse a cluster that cannot be reached or asked."""
+
+    code: ClassVar[str] = "fleet-unreachable"
+
+
+class RayMissing(FleetError):
+    """Refuse to ask a cluster without Ray."""
+
+    code: ClassVar[str] = "ray-missing"
+
+
 class RunnerError(PatchkitError):
     """Refuse to start a server."""
 

@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -18,6 +18,9 @@ from patchkit.catalog import bundled_catalog, load_catalog
 from patchkit.completion import files, folders, names, variable
 from patchkit.environment import find_environment
 from patchkit.errors import RunnerUsage
+from patchkit.fleet.guard import guard, with_address
+from patchkit.fleet.run import Fleet
+from patchkit.fleet.view import ProgressLine, show, summarise
 from patchkit.manual import Verb
 from patchkit.render import Renderer
 from patchkit.runner.bench import Load, compare
@@ -32,7 +35,8 @@ from patchkit.screen import Screen, printable
 _BY_SIGNAL = (130, 137, 143)
 """Exit codes of a server that was ended by the signals that the runner sends."""
 
-
+_DEFAULT = ("kimi-k25-serve",)
+"""The set that is to be in place where none is named."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -54,6 +58,7 @@ def _options(command: Command) -> Command:
         ),
         click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="File for the server's output."),
         click.option("--num-speculative-tokens", "tokens", type=click.IntRange(min=1), metavar="K", help="Drafted."),
+        click.option("--fleet", metavar="[ADDRESS]", help="Check every node of a Ray cluster before the start."),
         click.option("--draft", metavar="DIR", shell_complete=folders, help="EAGLE-3 drafter."),
         click.option("--gpus", default="all", metavar="all|0,1,…|none", help="GPUs that the server may use."),
         click.option(
@@ -98,7 +103,7 @@ def serve(interval: float, **given: Any) -> int:
     """
     view = _View()
     run = _run(view, interval=interval, **given)
-    if not _is_prepared(run, view):
+    if not _is_prepared(run, view, given):
         return 1
     code = run.run()
     if code != 0 and not (run.was_asked and code in _BY_SIGNAL):
@@ -143,7 +148,7 @@ def bench(
         _write(place, "")  # before two servers have run for nothing
     view = _View()
     run = _run(view, interval=3600.0, **given)
-    if not _is_prepared(run, view):
+    if not _is_prepared(run, view, given):
         return 1
     found = compare(run, Load(asked, output_tokens, concurrency, rounds))
     Screen(sys.stdout, is_terminal=sys.stdout.isatty()).table(("", "WITHOUT", "WITH SPECULATION"), found.rows())
@@ -161,7 +166,7 @@ def _run(view: _View, *, draft: str | None, tokens: int | None, model: str, **gi
         raise click.UsageError("--draft and --num-speculative-tokens belong together")
     _require_extra()
     catalog = load_catalog(given["catalog"] or bundled_catalog())
-    selection = catalog.select(given["names"] or ("kimi-k25-serve",))
+    selection = catalog.select(given["names"] or _DEFAULT)
     packages = [target.package for target in catalog.targets.targets.values()]
     environment = find_environment(given["python"], None, None, packages)
     settings = Settings(
@@ -177,13 +182,31 @@ def _run(view: _View, *, draft: str | None, tokens: int | None, model: str, **gi
     return Run(catalog, environment, selection, served, settings, view.say, view.show)
 
 
-def _is_prepared(run: Run, view: _View) -> bool:
+def _is_prepared(run: Run, view: _View, given: Mapping[str, Any]) -> bool:
     """Ask everything before the start, and show the report that refuses it."""
     refusal = run.prepare()
     if refusal is not None:
         Renderer(sys.stdout, sys.stderr).report(refusal)
+    is_refused = refusal is not None or (given["fleet"] is not None and not _nodes_agree(run, view, given))
+    if is_refused:
         view.say("nothing was started")
-    return refusal is None
+    return not is_refused
+
+
+def _nodes_agree(run: Run, view: _View, given: Mapping[str, Any]) -> bool:
+    """Compare the nodes of a cluster with each other and with this machine, and show what refuses the start."""
+    resource = None if given["gpus"] == "none" else "GPU"  # where vLLM puts its workers
+    line = ProgressLine(sys.stderr, is_shown=sys.stderr.isatty())
+    try:
+        fleet = Fleet(run.catalog.place, given["fleet"], resource=resource)
+        report = guard(fleet, given["names"] or _DEFAULT, run.settings.files, line)
+    finally:
+        line.close()
+    if report.ok:
+        view.say(f"fleet: {summarise(report)}")
+    else:
+        show(report, sys.stdout, sys.stderr)
+    return report.ok
 
 
 def _write(place: Path, text: str) -> None:
@@ -241,7 +264,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     is_asked = variable("patchkit-serve") in os.environ
     is_bench = (os.environ.get("COMP_WORDS", "").split()[1:] if is_asked else words)[:1] == ["bench"]
     command, name = (bench, "patchkit-serve bench") if is_bench else (serve, "patchkit-serve")
-    return boundary.run(command, name, words[is_bench:])
+    return boundary.run(command, name, with_address(words[is_bench:]))
 
 
 def main() -> None:

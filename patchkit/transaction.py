@@ -24,6 +24,16 @@ from patchkit.replacement import remove, stage, swap, sync_folder, write_whole
 _PERMISSION = "run as the owner of the site folder, on a file system that can be written"
 
 
+class Gate:
+    """Two moments at which somebody else may take a transaction back, by raising an error; here nobody does."""
+
+    def written(self) -> None:
+        """Return when every file is written and read back, before the moment of commitment."""
+
+    def finished(self) -> None:
+        """Return after the moment of commitment, while the locks are held and the bytes before are kept."""
+
+
 class Transaction:
     """Writes to some site folders while it holds their locks; leaves each with a journal, or without a trace."""
 
@@ -55,9 +65,16 @@ class Transaction:
         for site in followers + [site for site in pending if site not in followers]:
             self._settle(site)
 
-    def commit(self, changes: Collection[Change], obsolete: Mapping[Path, Collection[str]], catalog: Catalog) -> None:
+    def commit(
+        self,
+        changes: Collection[Change],
+        obsolete: Mapping[Path, Collection[str]],
+        catalog: Catalog,
+        gate: Gate | None = None,
+    ) -> None:
         """Write every change and drop obsolete journal entries; on any failure everything is as before."""
-        identity = secrets.token_hex(8)
+        identity, gate = secrets.token_hex(8), gate or Gate()
+        intended: dict[Path, Journal] = {}
         for change in changes:
             self._inside(change.place)
             self._refuse_bytecode_elsewhere(change)
@@ -68,12 +85,19 @@ class Transaction:
                 here = [change for change in changes if change.site == site]
                 self._intend(site, journal, identity, here, _files(kept, here, catalog))
             self._replace(changes, identity)
+            gate.written()
+            intended = {site: read_journal(site) for site in self._sites}
             for site in self._sites:
                 self._finish(site)
         except BaseException as error:
             self._roll_back(error)
-            if read_journal(self._sites[0]).last == identity and isinstance(error, OSError):
-                return  # the failure came after the moment of commitment, and recovery went on from there
+            if read_journal(self._sites[0]).last != identity or not isinstance(error, OSError):
+                raise
+            # The failure came after the moment of commitment, and recovery went on from there.
+        try:
+            gate.finished()
+        except BaseException as error:
+            self._take_back(intended, error)
             raise
 
     def _replace(self, changes: Collection[Change], identity: str) -> None:
@@ -134,6 +158,17 @@ class Transaction:
         """Mark a transaction as committed: the moment after which it is not rolled back."""
         _, pending = _unfinished(site)
         self._write_journal(site, Journal(pending.files, None, pending.id))
+
+    def _take_back(self, intended: Mapping[Path, Journal], cause: BaseException) -> None:
+        """Undo what is committed: the intent is put on disk again, the leader's last, for its journal decides."""
+        try:
+            for site in reversed(self._sites):
+                self._write_journal(site, intended[site])
+        except OSError as error:
+            raise RollbackFailed(
+                f"what was written stays, for it could not be taken back ({error})", "run patchkit revert here"
+            ) from cause
+        self._roll_back(cause)
 
     def _roll_back(self, cause: BaseException) -> None:
         try:

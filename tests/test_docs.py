@@ -14,6 +14,7 @@ import pytest
 from docs.filling import ROOT, files_of, fill, section
 from patchkit.cli import VERBS
 
+FLEET = ("fleet apply", "fleet check", "fleet revert", "fleet status")
 TEXT = "# Title\n\nbefore\n\n## One\n\n1\n\n### Inner\n\n## Two\n\n2\n"
 
 
@@ -98,7 +99,8 @@ def test_manual(tmp_path: Path) -> None:
         "VERBS",
         "EXIT STATUS",
     ]
-    assert re.findall(r"^\.SS (.*)$", text, re.MULTILINE) == list(VERBS)
+    verbs = [name for verb in VERBS for name in (verb, *(FLEET if verb == "fleet" else ()))]
+    assert re.findall(r"^\.SS (.*)$", text, re.MULTILINE) == verbs
     for option in ("python EXE", "json", "allow-unlisted", "dry-run", "exit-code", "num-speculative-tokens K"):
         assert rf"\fB--{option}\fP" in text.replace(r"\-", "-")
     assert (manual / "patchkit-serve.1").read_text("utf-8").count("gpus") >= 1

@@ -9,6 +9,7 @@ import pytest
 
 from patchkit import errors
 from patchkit.findings import CODES
+from patchkit.fleet.report import ENDS
 from patchkit.gates.gate import GATES, WHEN
 from patchkit.survey import STATES
 
@@ -23,7 +24,8 @@ def words(marker: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("marker", "known"), [("findings", CODES), ("states", STATES), ("gates", GATES), ("when", WHEN)]
+    ("marker", "known"),
+    [("findings", CODES), ("states", STATES), ("gates", GATES), ("when", WHEN), ("ends", tuple(ENDS))],
 )
 def test_readme_documents_every_word(marker: str, known: tuple[str, ...]) -> None:
     assert words(marker) == list(known)
@@ -37,7 +39,7 @@ def test_every_error_has_a_documented_word() -> None:
 
 
 def test_every_word_in_the_source_is_documented() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "patchkit").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "patchkit").rglob("*.py"))
     assert set(re.findall(r'Finding\(\s*"([a-z-]+)"', source)) <= set(CODES)
 
 

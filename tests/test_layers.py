@@ -13,7 +13,7 @@ from patchkit.cli import run
 from tests.trees import Tree
 
 PACKAGE = Path(__file__).parent.parent / "patchkit"
-PACKAGES = ("patchkit", "patchkit.formats", "patchkit.gates", "patchkit.runner", "patchkit.verbs")
+PACKAGES = ("patchkit", "patchkit.fleet", "patchkit.formats", "patchkit.gates", "patchkit.runner", "patchkit.verbs")
 VERBS = tuple(f"verbs.{path.stem}" for path in (PACKAGE / "verbs").glob("[a-z]*.py"))
 LAYERS = (
     ("blanks", "errors"),
@@ -47,6 +47,12 @@ LAYERS = (
     ("report",),
     ("actions", "authoring", "diagnosis", "screen", "statement", "wheel"),
     ("adoption", "gates.view", "recorder"),
+    ("fleet.beacon", "fleet.channel", "fleet.nodes", "fleet.parcel", "fleet.post"),
+    ("fleet.cluster", "fleet.told", "fleet.work"),
+    ("fleet.agreement", "fleet.process", "fleet.report", "fleet.sharing"),
+    ("fleet.rollout", "fleet.view"),
+    ("fleet.run",),
+    ("fleet.guard",),
     ("wording",),
     ("formats.highlight", "formats.results"),
     ("formats.sides",),
@@ -98,6 +104,7 @@ def test_imports_go_downwards(number: int) -> None:
     [
         ("rich", {"screen"}),
         ("click", {"boundary", "cli", "completion", "manual", "options", "serve_cli", *VERBS}),
+        ("ray", {"fleet.cluster"}),
         ("pygments", {"formats.highlight"}),
     ],
 )

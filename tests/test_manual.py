@@ -15,13 +15,18 @@ _ENDS = {"&&", "|", ">", "2>&1"}
 
 
 def verb(name: str) -> Verb:
-    found = {"patchkit-serve": serve_cli.serve, "patchkit-serve bench": serve_cli.bench}.get(name)
-    command = found or cli.cli.get_command(click.Context(cli.cli), name)
+    command: click.Command | None = cli.cli
+    if name.startswith("patchkit-serve"):
+        command, name = serve_cli.bench if name.endswith("bench") else serve_cli.serve, ""
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
     assert isinstance(command, Verb)
     return command
 
 
-NAMES = (*cli.VERBS, "patchkit-serve", "patchkit-serve bench")
+FLEET = tuple(f"fleet {name}" for name in ("status", "check", "apply", "revert"))
+NAMES = (*cli.VERBS, *FLEET, "patchkit-serve", "patchkit-serve bench")
 EXAMPLES = [(name, line) for name in NAMES for line, _ in verb(name).examples]
 
 
@@ -57,7 +62,7 @@ def test_verbs_are_grouped_with_their_whole_first_lines(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_says_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = name.split() if name.startswith("patchkit-serve") else ["patchkit", name]
+    words = name.split() if name.startswith("patchkit-serve") else ["patchkit", *name.split()]
     lines = [line.strip() for line in help_of(words, capsys)]
     assert lines[lines.index("Exit codes:") + 1].startswith("0  ")
     shown = lines[lines.index("Examples:") + 1 :]
@@ -68,10 +73,11 @@ def test_help_says_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
 def test_example_parses(name: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(verb(name), "callback", lambda *_, **given: asked.append(given))
     words = shlex.split(line)
     program = name.split()[0] if name.startswith("patchkit-serve") else "patchkit"
     words = words[words.index(program) + 1 :]
+    called = " ".join(words[:2]) if name == "fleet" else name
+    monkeypatch.setattr(verb(called), "callback", lambda *_, **given: asked.append(given))
     length = next((number for number, word in enumerate(words) if word in _ENDS), len(words))
     run = serve_cli.run if program == "patchkit-serve" else cli.run
     assert run(words[:length]) == 0

@@ -7,14 +7,23 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from patchkit import transaction
+from patchkit.actions import Draft, draft_of, order_apply
+from patchkit.catalog import load_catalog
 from patchkit.cli import run
+from patchkit.environment import find_environment
+from patchkit.errors import Abandoned, RollbackFailed
+from patchkit.journal import FOLDER
+from patchkit.survey import Survey
+from patchkit.transaction import Gate, Transaction
 from tests.faults import armed, fail
-from tests.trees import Tree, snapshot
+from tests.trees import Tree, make_tree, snapshot
 
 ROOT = Path(__file__).parent.parent
 
@@ -76,3 +85,56 @@ def test_journal_that_changes_under_the_lock_stops_the_run(tree: Tree, monkeypat
     monkeypatch.undo()
     assert run([*tree.options(), "revert"]) == 0
     assert "kimi" not in tree.engine.read_text()
+
+
+class Refusal(Gate):
+    """Takes a transaction back after its commitment, and first does what a test asks for."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self.before = before
+
+    def finished(self) -> None:
+        self.before()
+        raise Abandoned("taken back")
+
+
+def drafted(tree: Tree, *names: str) -> Draft:
+    catalog = load_catalog(tree.catalog)
+    environment = find_environment(None, tree.site, None, [])
+    order = order_apply(catalog.select(names), allow_unlisted=False)
+    return draft_of(order, Survey(catalog, environment))
+
+
+def test_what_is_committed_can_be_taken_back(tree: Tree) -> None:
+    assert run([*tree.options(), "apply", "worker_unwrap"]) == 0
+    before = snapshot(tree.site)
+    draft = drafted(tree)
+    with pytest.raises(Abandoned), Transaction(draft.sites, None).held() as transaction:
+        draft.write(transaction, Refusal())
+    assert snapshot(tree.site) == before
+
+
+def test_two_folders_are_taken_back_together(tree: Tree, tmp_path: Path) -> None:
+    other = make_tree(tmp_path / "other")
+    before = snapshot(tree.site), snapshot(other.site)
+    first, second = drafted(tree), drafted(other)
+    both = replace(first, changes=(*first.changes, *second.changes), sites=first.sites | second.sites)
+    with pytest.raises(Abandoned), Transaction(both.sites, None).held() as transaction:
+        both.write(transaction, Refusal())
+    assert (snapshot(tree.site), snapshot(other.site)) == before
+
+
+def test_what_cannot_be_taken_back_stays_and_is_said(tree: Tree) -> None:
+    draft = drafted(tree)
+
+    def spoil() -> None:
+        (tree.site / FOLDER / "journal.json").unlink()
+        (tree.site / FOLDER / "journal.json").mkdir()
+
+    def mend() -> None:
+        (tree.site / FOLDER / "journal.json").rmdir()
+
+    with pytest.raises(RollbackFailed, match="what was written stays"), Transaction(draft.sites, None).held() as one:
+        draft.write(one, Refusal(spoil))
+    mend()
+    assert run([*tree.options(), "check"]) == 0  # the digests are listed, so it is explained without a journal

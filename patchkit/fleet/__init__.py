@@ -1,0 +1,1 @@
+"""The same patch on every node of a Ray cluster, proved."""
