@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 
-from patchkit.actions import carry_out
 from patchkit.errors import PatchError, PatchkitError
 from patchkit.facts import FileFacts
 from patchkit.findings import Finding, from_error
 from patchkit.installation import Installation
+from patchkit.orders import Order, carry_out
 from patchkit.plan import Change, Plan
 from patchkit.pristine import read_pristine
 from patchkit.recording import Edit, Recording
@@ -44,7 +44,7 @@ def adopt(subject: Subject) -> Report:
 
     headers = subject.catalog.headers
     ids = [name for name, header in headers.items() if header.patch.target in subject.targets]
-    report = carry_out("record", subject.catalog, subject.environment, ids, planner, verify, dry_run=False)
+    report = carry_out(Order("record", ids, planner, verify), subject.catalog, subject.environment, dry_run=False)
     edits = tuple(Edit(change.path, "adopted", tuple(sorted(change.patches))) for change in report.changes)
     return replace(report, recording=Recording(edits))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.actions import report_of
 from patchkit.environment import Environment
 from patchkit.errors import PatchkitError, SeveralTargets, TargetError
 from patchkit.facts import FileFacts
@@ -17,7 +16,7 @@ from patchkit.plan import Change
 from patchkit.pristine import read_pristine
 from patchkit.recording import Edit, Recording, Words, write_patch
 from patchkit.refusals import foreign_edit
-from patchkit.report import Report
+from patchkit.report import Report, report_of
 from patchkit.rewrite import Rewrite, Step
 from patchkit.subject import Subject, change_of
 from patchkit.survey import Survey

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -183,3 +183,27 @@ def _header(header: Header) -> dict[str, object]:
         "files": list(header.files),
         "revision": header.revision,
     }
+
+
+def report_of(
+    verb: str,
+    survey: Survey,
+    ids: Collection[str],
+    findings: Iterable[Finding],
+    changes: Collection[Change],
+    *,
+    is_written: bool = False,
+) -> Report:
+    """Return the report of a verb on what was surveyed."""
+    found = tuple(findings)
+    states = survey.states(name for name in sorted(ids) if name in survey.catalog.headers)
+    return Report(
+        verb=verb,
+        ok=not found,
+        environment=survey.environment,
+        targets=report_targets(survey),
+        patches=tuple(states),
+        findings=found,
+        changes=tuple(changes),
+        is_written=is_written,
+    )

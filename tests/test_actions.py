@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit import actions, transaction
+from patchkit import actions, orders, transaction
 from patchkit.catalog import load_catalog
 from patchkit.cli import run
 from patchkit.environment import Environment
@@ -149,7 +149,7 @@ def test_two_site_folders_are_both_or_neither(
 
 
 def test_other_runs_that_keep_changing_the_tree(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_is_current", lambda *_: False)
+    monkeypatch.setattr(orders, "_is_current", lambda *_: False)
     catalog = load_catalog(tree.catalog)
     with pytest.raises(Locked, match="keep changing the tree"):
         actions.apply(
@@ -160,14 +160,14 @@ def test_other_runs_that_keep_changing_the_tree(tree: Tree, monkeypatch: pytest.
 
 def test_run_that_waited_plans_again(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[Callable[[], object]] = [lambda: run([*tree.options(), "apply", "worker_unwrap"])]
-    real = actions._transaction
+    real = orders._transaction
 
     def late(*arguments: object) -> object:
         if held:
             held.pop()()
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(actions, "_transaction", late)
+    monkeypatch.setattr(orders, "_transaction", late)
     assert run([*tree.options(), "apply", "engine_models"]) == 0
     assert run([*tree.options(), "check"]) == 0
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from patchkit import transaction
-from patchkit.actions import Draft, draft_of, order_apply
 from patchkit.catalog import load_catalog
 from patchkit.cli import run
 from patchkit.environment import find_environment
 from patchkit.errors import Abandoned, RollbackFailed
 from patchkit.journal import FOLDER
+from patchkit.orders import Draft, draft_of, order_apply
 from patchkit.survey import Survey
 from patchkit.transaction import Gate, Transaction
 from tests.faults import armed, fail

@@ -15,6 +15,9 @@ from patchkit.targets import normalise
 
 _UNUSED = frozenset({"click", "pygments", "rich"})
 """What patchkit needs only where a person reads what it says."""
+_FOR_SPEED = frozenset({"tomli"})
+"""What is compiled only for speed, and does without on any machine."""
+_COMPILED = (".so", ".pyd")
 _OWN = Path(__file__).parent.parent
 
 
@@ -44,7 +47,9 @@ def _catalog(folder: Path) -> Iterator[tuple[str, Path]]:
 def _needed() -> Iterator[tuple[str, Path]]:
     for found in closure(["patchkit"]):
         files = [file for file in found.files or () if ".." not in file.parts and "tests" not in file.parts]
-        is_native = any(file.suffix in (".so", ".pyd") for file in files)
+        if normalise(found.metadata["Name"]) in _FOR_SPEED:
+            files = [file for file in files if file.suffix not in _COMPILED]
+        is_native = any(file.suffix in _COMPILED for file in files)
         folder = f"native/{sysconfig.get_config_var('EXT_SUFFIX')}" if is_native else "pure"
         for file in files:
             place = Path(str(found.locate_file(file)))

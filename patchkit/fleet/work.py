@@ -12,16 +12,16 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
-from patchkit import actions
-from patchkit.actions import Draft, Order
+from patchkit import actions, orders
 from patchkit.catalog import Catalog, load_catalog
 from patchkit.environment import Environment, ask_interpreter, find_environment
 from patchkit.errors import Abandoned, PatchkitError, PlanOutdated
 from patchkit.findings import Finding, from_error
 from patchkit.fleet import beacon
 from patchkit.fleet.channel import Channel, Message
+from patchkit.orders import Draft, Order
 from patchkit.plan import Change
-from patchkit.report import Report, to_json
+from patchkit.report import Report, report_of, to_json
 from patchkit.survey import Survey
 from patchkit.transaction import Gate, Transaction
 
@@ -54,9 +54,9 @@ class Work(Gate):
     @cached_property
     def _order(self) -> Order:
         if self._asked["verb"] == "revert":
-            return actions.order_revert(self._catalog, self._environment, self._names)
+            return orders.order_revert(self._catalog, self._environment, self._names)
         selection = self._catalog.select(self._names)
-        return actions.order_apply(selection, allow_unlisted=bool(self._asked["allow_unlisted"]))
+        return orders.order_apply(selection, allow_unlisted=bool(self._asked["allow_unlisted"]))
 
     def look(self, _message: Message) -> Message:
         """Say what is there."""
@@ -65,11 +65,11 @@ class Work(Gate):
 
     def plan(self, _message: Message) -> Message:
         """Plan and verify, after an unfinished run is taken back; nothing else is written."""
-        survey = actions.recovered(self._catalog, self._environment, bool(self._asked["dry_run"]))
-        self._draft = draft = actions.draft_of(self._order, survey)
+        survey = orders.recovered(self._catalog, self._environment, bool(self._asked["dry_run"]))
+        self._draft = draft = orders.draft_of(self._order, survey)
         if any(finding.code == "patch-invalid" for finding in draft.findings):
             import libcst  # noqa: F401 - where it cannot be loaded, no patch can, and it is not their fault
-        report = actions.report_of(self._order.verb, survey, self._order.ids, draft.findings, draft.changes)
+        report = report_of(self._order.verb, survey, self._order.ids, draft.findings, draft.changes)
         sites = {str(site): _digest(draft, site) for site in sorted(draft.sites)}
         return {**_told(report), "sites": {} if draft.findings else sites}
 
@@ -125,7 +125,7 @@ class Work(Gate):
 
     def finished(self) -> None:
         """Say what is there after the commitment, and wait for the word to keep it."""
-        report = actions.verified(self._order, Survey(self._catalog, self._environment), self._planned.changes)
+        report = orders.verified(self._order, Survey(self._catalog, self._environment), self._planned.changes)
         self._channel.say({**_told(report), "state": "finished"})
         # Whoever has gone now had decided: what is committed stays.
         self._expect("keep", is_default=True)
@@ -134,7 +134,7 @@ class Work(Gate):
         """Say what is there, once what another node wrote into the same folder is seen here."""
         end = time.monotonic() + (_LATE if self._planned.changes else 0)
         while True:
-            report = actions.verified(self._order, Survey(self._catalog, self._environment), self._planned.changes)
+            report = orders.verified(self._order, Survey(self._catalog, self._environment), self._planned.changes)
             if report.ok or time.monotonic() > end:
                 return _told(report)
             time.sleep(1)

@@ -30,7 +30,7 @@ from tests.fleet.raylets import wait_for
 from tests.trees import Tree, snapshot
 
 ORDER = {"verb": "apply", "names": [], "python": None, "allow_unlisted": False, "dry_run": False}
-MEANT = {"libcst", "filelock", "packaging", "unidiff"}
+MEANT = {"libcst", "tomli", "packaging", "unidiff"}
 
 
 def order(tree: Tree, **more: object) -> str:
