@@ -34,18 +34,12 @@ def rewriting(site: Site, files: list[str], ids: str, diff: Path) -> None:
     """Compare apply with other ways to make the same edits; each run begins with the pristine tree."""
     python, folder = str(site.python), str(site.folder)
     path = f"PYTHONPATH={Path(__file__).parent}"
-    codemod = ["env", path, python, "-m", "libcst.tool", "codemod", "-x", "--hide-progress", "same_edits.SameEdits"]
+    codemod = ["env", path, python, "-m", "libcst.tool", "codemod", "-x", "--no-format", "--hide-progress"]
+    codemod += ["same_edits.SameEdits", "--patches", ids, *files]
     commands = {
         "start, LibCST, parse each file": [python, "-c", PARSE, *files],
         "patchkit apply": [*site.patchkit, "apply"],
-        "libcst.tool codemod, the same edits": [
-            "env",
-            f"PYTHONPATH={Path(__file__).parent}",
-            *codemod,
-            "--patches",
-            ids,
-            *files,
-        ],
+        "libcst.tool codemod, the same edits": codemod,
         "git apply --check": ["git", "-C", folder, "apply", "-p1", "--check", str(diff)],
         "git apply": ["git", "-C", folder, "apply", "-p1", str(diff)],
         "patch": ["patch", "-s", "-d", folder, "-p1", "-i", str(diff)],
