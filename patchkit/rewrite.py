@@ -195,12 +195,9 @@ def _result(steps: Sequence[Step], pristine: bytes) -> tuple[bytes, frozenset[st
 
 def _printed(steps: Sequence[Step]) -> bytes:
     """Return the bytes after the last step; the first step that cannot be printed is the one to blame."""
-    try:
+    with suppress(PatchError):
         return steps[-1].after
-    except PatchError:
-        for step in steps:
-            _ = step.after
-        raise
+    return [step.after for step in steps][-1]
 
 
 @contextmanager

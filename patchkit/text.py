@@ -24,9 +24,6 @@ class Text:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Text) and (self.path, self.data) == (other.path, other.data)
 
-    def __hash__(self) -> int:
-        return hash((self.path, self.data))
-
     def becomes(self, data: bytes) -> Text:
         """Return what a patch makes of the bytes; the text itself where nothing changes."""
         return self if data == self.data else Text(self.path, data, self.pristine)

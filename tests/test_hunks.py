@@ -272,3 +272,14 @@ def test_diff_of_another_package_is_refused(tree: Tree) -> None:
     line = DIFF.count("\n") + 1
     with pytest.raises(PatchInvalid, match=rf"other\.diff: line {line}: worker/core\.py is not in the package engine$"):
         load_catalog(tree.catalog)
+
+
+@pytest.mark.parametrize("name", ["a_stop", "z_stop"])
+def test_kinds_on_one_file_in_any_order_of_ids(tmp_path: Path, name: str) -> None:
+    """A code patch is proved also where a diff came after it, and the tree was printed between."""
+    stop = ENGINE.replace("return None", "return 0")
+    write_catalog(tmp_path, {"engine_models": {}})
+    write_diff(tmp_path, name, unified_diff(PATH, ENGINE.encode(), stop.encode()))
+    rewrite = Rewriter(load_catalog(tmp_path), OWN).fold(PATH, ENGINE.encode(), {name, "engine_models"})
+    assert rewrite.patches == {name, "engine_models"}
+    assert b"return 0" in rewrite.after and b"'kimi'" in rewrite.after

@@ -61,6 +61,7 @@ def substitute(old: str, new: str) -> str:
         ("return cst.parse_module(module.code.replace('llama', str(random.random())))", "two different results"),
         ("return 1 / 0", "fails with ZeroDivisionError"),
         ("return module.bodies", "fails with AttributeError"),
+        ("return None", "gives NoneType, not a Module"),
         (substitute("return None", "return 0"), "changes engine/core.py outside Engine.start, at: return 0$"),
         (substitute('models = ["llama", "qwen"]', "break"), "does not compile for Python"),
     ],

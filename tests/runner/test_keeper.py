@@ -345,10 +345,13 @@ def test_processes_are_killed_by_a_word_in_their_environment(monkeypatch: pytest
 def test_kill_is_heard_while_what_was_left_has_time_to_end(tmp_path: Path, talk: Input) -> None:
     os.write(talk.end, b"")
     began = time.monotonic()
-    stubborn = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True)"
-    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
-    threading.Timer(1.0, os.write, (talk.end, b"k")).start()
+    started = "subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)"
+    stubborn = f"import subprocess, sys; {started}.stdout.readline()"  # it is deaf before this one ends
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    timer = threading.Timer(1.0, os.write, (talk.end, b"k"))
+    timer.start()
     assert keeper.main(str(tmp_path / "log"), "-", [sys.executable, "-c", stubborn, deaf]) == 0
+    timer.join()
     assert time.monotonic() - began < 8
 
 
