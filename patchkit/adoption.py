@@ -65,7 +65,7 @@ def _adoptable(
             findings.append(_unexplained(survey, facts))
             continue
         findings += _obsolete(survey, rewrite.patches)
-        changes.append(change_of(facts, rewrite.before, rewrite.after, rewrite.patches, rewrite))
+        changes.append(change_of(facts, rewrite.after, rewrite))
 
 
 def _explained(survey: Survey, facts: FileFacts, subject: Subject) -> Rewrite | None:

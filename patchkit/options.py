@@ -80,11 +80,12 @@ exit_code_option = click.option("--exit-code", is_flag=True, help="Exit with 1 i
 
 def run_verb(options: Options, verb: str, action: Callable[[Catalog], Report], *, show_diff: bool = False) -> Report:
     """Run a verb on the catalog and show its report, or the error that stopped it."""
+    return show_report(options, verb, lambda: action(catalog_of(options)), show_diff=show_diff)
 
-    def run() -> Report:
-        return action(load_catalog(options.catalog or bundled_catalog(), allow_code=not options.no_code))
 
-    return show_report(options, verb, run, show_diff=show_diff)
+def catalog_of(options: Options) -> Catalog:
+    """Return the catalog that was named, or that of patchkit."""
+    return load_catalog(options.catalog or bundled_catalog(), allow_code=not options.no_code)
 
 
 def show_report(options: Options, verb: str, action: Callable[[], Report], *, show_diff: bool = False) -> Report:
@@ -96,13 +97,17 @@ def show_report(options: Options, verb: str, action: Callable[[], Report], *, sh
         raise click.UsageError(one_line(f"{error.message}; {error.hint}")) from error
     except PatchkitError as error:
         report = Report(verb, False, findings=(from_error(error),))
+    write_out(lambda: renderer.report(report, show_diff=show_diff))
+    return report
+
+
+def write_out(write: Callable[[], object]) -> None:
+    """Write to the standard output, also where its reader has gone: the exit code still tells what was found."""
     try:
-        renderer.report(report, show_diff=show_diff)
+        write()
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has gone; the exit code still tells what was found. Python must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return report
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python must not fail again at exit
 
 
 def code_of(report: Report, *, findings_count: bool = True) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from patchkit.environment import Environment
@@ -88,15 +89,15 @@ def _changes(edited: _Edited, subject: Subject, words: Words | None) -> list[Cha
     """Return the edits as changes of the pristine files, which come out of the wheel."""
     paths = [facts.path for facts in edited.facts]
     pristine = read_pristine(edited.installation, paths, subject.wheel, subject.environment)
-    ids = (words.id,) if words else ()
+    ids = frozenset([words.id] if words else ())
     changes = []
     for facts in edited.facts:
         assert facts.source is not None
         before = pristine[facts.path]
         texts = [Text(facts.path, data) for data in (before, facts.source.data)]
-        steps = (Step(words.id if words else "edited by hand", *texts),)
-        rewrite = Rewrite(before, facts.source.data, frozenset(ids), lambda steps=steps: steps)  # type: ignore[misc]
-        changes.append(change_of(facts, before, before, ids, rewrite))
+        step = Step(words.id if words else "edited by hand", *texts)
+        rewrite = Rewrite(before, facts.source.data, ids, partial(tuple, [step]))
+        changes.append(change_of(facts, before, rewrite))
     return changes
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from patchkit.findings import Finding, distinct
 from patchkit.report import Report, TargetReport, to_json
-from patchkit.screen import Screen, printable
+from patchkit.screen import Screen, printable, problem
 from patchkit.survey import PatchState
 from patchkit.wording import summarise, to_do
 
@@ -88,10 +88,8 @@ class Renderer:
         self.problem(finding.code, finding.message, finding.hint)
 
     def problem(self, code: str, message: str, hint: str) -> None:
-        """Write a problem to the error stream; whatever it names, no other line begins like one of ours."""
-        for text in (f"{code}: {message}", f"    {hint}" if hint else ""):
-            if text:
-                self._err.write(printable(text).replace("\n", "\n    ") + "\n")
+        """Write a problem to the error stream."""
+        self._err.write(problem(code, message, hint))
 
     def _list(self, report: Report) -> None:
         rows = []

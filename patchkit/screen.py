@@ -48,6 +48,12 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def problem(code: str, message: str, hint: str) -> str:
+    """Return the lines of a problem; whatever it names, no other line begins like one of ours."""
+    texts = (f"{code}: {message}", f"    {hint}" if hint else "")
+    return "".join(printable(text).replace("\n", "\n    ") + "\n" for text in texts if text)
+
+
 def cut(text: str) -> str:
     """Return a text short enough to be read; a hostile model can make it of any length."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

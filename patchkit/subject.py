@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,14 +61,8 @@ def find_subject(
     return Subject(more, environment, (name,), wheel)
 
 
-def change_of(
-    facts: FileFacts,
-    pristine: bytes,
-    before: bytes,
-    patches: Collection[str],
-    rewrite: Rewrite,
-) -> Change:
-    """Return what a patch of an edited file comes to: the file as it is, and what it was."""
+def change_of(facts: FileFacts, before: bytes, rewrite: Rewrite) -> Change:
+    """Return what a patch of an edited file comes to: the file as it is, what it was, and what explains it."""
     source = facts.source
     assert source is not None and facts.pristine is not None
     diff = unified_diff(facts.path, before, source.data)
@@ -83,12 +77,12 @@ def change_of(
         after=source.data,
         after_sha256=source.sha256,
         after_link=None,
-        pristine=pristine,
+        pristine=rewrite.before,
         pristine_sha256=facts.pristine,
-        patches=frozenset(patches),
+        patches=rewrite.patches,
         undone=frozenset(),
         rewrite=rewrite,
         diff=diff,
         is_listed=facts.listing is not None,
-        is_result_listed=bool(facts.listing and frozenset(patches) in facts.listing.patched),
+        is_result_listed=bool(facts.listing and rewrite.patches in facts.listing.patched),
     )

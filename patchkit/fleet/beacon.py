@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from patchkit.errors import TransactionError
+from patchkit.errors import PathEscape, TransactionError
 from patchkit.journal import FOLDER
+from patchkit.paths import make_folder, open_folder, real
+from patchkit.replacement import remove
 
 _NAME = re.compile(r"[0-9a-f]{16}-[0-9]{1,6}")
 _STALE = 3600
@@ -31,12 +33,16 @@ def light(site: Path, name: str) -> str | None:
     """Leave a file in a site folder; return why it cannot be written there, or None."""
     place = _place(site, name)
     try:
-        place.parent.mkdir(exist_ok=True)
-        with suppress(OSError):
-            _sweep(place.parent)
-        place.open("xb").close()
+        with open_folder(real(site)) as held:
+            make_folder(FOLDER, held)
+        with open_folder(real(site) / FOLDER) as folder:
+            with suppress(OSError):
+                _sweep(folder)
+            os.close(os.open(place.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder))
     except OSError as error:
         return error.strerror or str(error)
+    except PathEscape as error:
+        return error.message
     return None
 
 
@@ -48,13 +54,13 @@ def seen(site: Path, names: Iterable[str]) -> list[str]:
 def douse(site: Path, name: str) -> None:
     """Remove a file that was left, and the folder where nothing else is in it."""
     place = _place(site, name)
-    with suppress(OSError):
-        place.unlink()
-    with suppress(OSError):
-        place.parent.rmdir()
+    with suppress(OSError, PathEscape), open_folder(real(site)) as held:
+        with open_folder(real(site) / FOLDER) as folder:
+            remove(folder, place.name)
+        os.rmdir(FOLDER, dir_fd=held)
 
 
-def _sweep(folder: Path) -> None:
-    for place in folder.glob(".beacon-*"):
-        if time.time() - place.lstat().st_mtime > _STALE:
-            place.unlink()
+def _sweep(folder: int) -> None:
+    for name in os.listdir(folder):
+        if name.startswith(".beacon-") and time.time() - os.lstat(name, dir_fd=folder).st_mtime > _STALE:
+            remove(folder, name)

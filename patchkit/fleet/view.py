@@ -11,7 +11,7 @@ from patchkit.findings import Finding
 from patchkit.fleet.agreement import names
 from patchkit.fleet.nodes import Node
 from patchkit.fleet.report import FleetReport, NodeReport
-from patchkit.screen import Screen, printable
+from patchkit.screen import Screen, one_line, problem
 
 _DIGITS = 12
 _PLURAL = {"agrees": "agree", "differs": "differ"}
@@ -29,7 +29,7 @@ class ProgressLine:
     def __call__(self, what: str, pending: Collection[Node], total: int) -> None:
         """Show what is being done, and which nodes it is waited for."""
         waiting = f", waiting for {names(list(pending))}" if pending else ""
-        text = printable(f"{what}: {total - len(pending)} of {total} nodes{waiting}")
+        text = one_line(f"{what}: {total - len(pending)} of {total} nodes{waiting}")
         if self._is_shown and total and text != self._last:
             width = os.get_terminal_size(self._out.fileno()).columns or 80  # some terminals do not know yet
             self._out.write(f"\r\x1b[K{text[: width - 1]}")
@@ -54,9 +54,7 @@ def show(report: FleetReport, out: TextIO, err: TextIO) -> None:
         where = (
             f"all {len(nodes)} nodes: " if 1 < len(nodes) == len(report.nodes) else f"{names(nodes)}: " if nodes else ""
         )
-        err.write(printable(f"{finding.code}: {where}{finding.message}\n"))
-        if finding.hint:
-            err.write(printable(f"    {_for_fleet(finding.hint)}\n"))
+        err.write(problem(finding.code, f"{where}{finding.message}", _for_fleet(finding.hint)))
     screen.line(summarise(report), "bold green" if report.ok else "bold red")
 
 

@@ -9,14 +9,23 @@ from typing import Any, TypeVar
 
 import click
 
-from patchkit.catalog import Catalog, bundled_catalog, load_catalog
-from patchkit.errors import PatchkitError
+from patchkit.catalog import Catalog
+from patchkit.errors import PatchkitError, UnknownName
 from patchkit.findings import from_error
 from patchkit.fleet.report import FleetReport, to_json
 from patchkit.fleet.run import Fleet, carry_out, look
 from patchkit.fleet.view import ProgressLine, show
 from patchkit.manual import Verb
-from patchkit.options import Options, allow_unlisted_option, dry_run_option, exit_code_option, names_argument, shared
+from patchkit.options import (
+    Options,
+    allow_unlisted_option,
+    catalog_of,
+    dry_run_option,
+    exit_code_option,
+    names_argument,
+    shared,
+    write_out,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Work = Callable[[Fleet, ProgressLine], FleetReport]
@@ -46,21 +55,23 @@ def _run(options: Options, verb: str, names: tuple[str, ...], given: dict[str, A
         raise click.UsageError("a fleet takes one of --python and --site, and no --root")
     if options.site is not None and not options.site.is_absolute():
         raise click.UsageError(f"--site {options.site} is looked for on each node: give the whole path")
-    catalog = load_catalog(options.catalog or bundled_catalog())
-    if verb != "revert":  # which can name a patch that is only on the nodes
-        catalog.select(names)
     is_text = options.form != "json"
     line = ProgressLine(sys.stderr, is_shown=is_text and sys.stderr.isatty())
     try:
+        catalog = catalog_of(options)
+        if verb != "revert":  # which can name a patch that is only on the nodes
+            catalog.select(names)
         report = work(_fleet(options, catalog, given), line)
+    except UnknownName:
+        raise
     except PatchkitError as error:
         report = FleetReport(verb, findings=(from_error(error),))
     finally:
         line.close()
     if is_text:
-        show(report, sys.stdout, sys.stderr)
+        write_out(lambda: show(report, sys.stdout, sys.stderr))
     else:
-        sys.stdout.write(json.dumps(to_json(report), indent=2) + "\n")
+        write_out(lambda: sys.stdout.write(json.dumps(to_json(report), indent=2) + "\n"))
     return report
 
 

@@ -253,3 +253,19 @@ def test_beacons(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(TransactionError, match="no name of a beacon"):
         beacon.light(tmp_path, "../x")
+
+
+def test_beacon_is_left_in_a_folder_like_that_of_apply(tree: Tree) -> None:
+    """What others could write would not count as a journal; a link is not followed."""
+    before = os.umask(0o002)
+    try:
+        assert beacon.light(tree.site, f"{'a' * 16}-0") is None
+        assert (tree.site / FOLDER).stat().st_mode & 0o022 == 0
+    finally:
+        os.umask(before)
+    beacon.douse(tree.site, f"{'a' * 16}-0")
+    (tree.site.parent / "elsewhere").mkdir()
+    (tree.site / FOLDER).symlink_to("../elsewhere")
+    assert "no folder by now" in str(beacon.light(tree.site, f"{'a' * 16}-0"))
+    beacon.douse(tree.site, f"{'a' * 16}-0")
+    assert (tree.site / FOLDER).is_symlink() and not list((tree.site.parent / "elsewhere").iterdir())

@@ -216,32 +216,30 @@ def test_writer_of_a_shared_folder_that_is_lost(tmp_path: Path) -> None:
     assert fleet.codes() == ["node-lost", "not-applied", "not-applied"]
 
 
-def test_interrupt_brings_every_node_back(fleet: Fleet) -> None:
+def interrupted(fleet: Fleet, step: str) -> Rollout:
+    """Return a run that was interrupted in a step, brought to its end."""
+
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    fleet.cluster.hooks["finish", "node1"] = interrupt
+    fleet.cluster.hooks[step, "node1"] = interrupt
     rollout = Rollout(fleet.cluster, False, False)
     rollout.start(fleet.cluster.start(b"", {**ORDER, "verb": "apply"}))
     with pytest.raises(KeyboardInterrupt):
         rollout.run()
     rollout.settle()
     fleet.cluster.close()
+    return rollout
+
+
+def test_interrupt_brings_every_node_back(fleet: Fleet) -> None:
+    rollout = interrupted(fleet, "finish")
     assert [rollout.ends[node].end for node in fleet.nodes] == ["as-before"] * 3
     assert fleet.snapshots() == fleet.before
 
 
 def test_interrupt_after_the_decision_keeps_all(fleet: Fleet) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    fleet.cluster.hooks["keep", "node1"] = interrupt
-    rollout = Rollout(fleet.cluster, False, False)
-    rollout.start(fleet.cluster.start(b"", {**ORDER, "verb": "apply"}))
-    with pytest.raises(KeyboardInterrupt):
-        rollout.run()
-    rollout.settle()
-    fleet.cluster.close()
+    rollout = interrupted(fleet, "keep")
     assert [rollout.ends[node].end for node in fleet.nodes] == ["written"] * 3
     assert all(fleet.is_applied(number) for number in range(3))
 

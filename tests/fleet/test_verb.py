@@ -363,3 +363,29 @@ def test_server_over_nodes_with_other_files_than_here_is_not_started(
     monkeypatch.setattr("patchkit.runner.serve._files", lambda _: files)
     assert serve(fakes[0], "--fleet") == 1
     assert "all nodes have another vllm/core.py than this machine" in capsys.readouterr().err
+
+
+def test_catalog_is_refused_before_a_node_is_asked(
+    trees: list[Tree], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_module, "connected", None)
+    assert run(["--no-code", "--catalog", str(trees[0].catalog), "fleet", "check"]) == 1
+    assert capsys.readouterr().err.startswith("code-refused: ")
+    assert run(["--json", "--catalog", str(tmp_path / "none"), "fleet", "apply"]) == 1
+    assert [one["code"] for one in json.loads(capsys.readouterr().out)["findings"]] == ["catalog-missing"]
+
+
+def test_no_line_of_a_node_passes_for_one_of_ours() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    evil = Finding("node-failed", "no\ncheck: 3 nodes agree", "see\ncheck: all in place\x1b[2J")
+    show(FleetReport("check", (NodeReport(NODES[0], "lost", findings=(evil,)),)), out, err)
+    assert not [line for line in err.getvalue().splitlines() if line.startswith("check")]
+    assert "\x1b" not in err.getvalue()
+
+
+def test_reader_that_has_gone_is_no_error(trees: list[Tree], threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert call(trees, "status") == 0
