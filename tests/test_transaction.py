@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import subprocess
@@ -138,3 +139,32 @@ def test_what_cannot_be_taken_back_stays_and_is_said(tree: Tree) -> None:
         draft.write(one, Refusal(spoil))
     mend()
     assert run([*tree.options(), "check"]) == 0  # the digests are listed, so it is explained without a journal
+
+
+def test_all_is_on_disk_before_it_is_committed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order in which a crash of the machine may find it: each file, each name, then the journal that says so."""
+    events: list[tuple[str, str]] = []
+    replace, fsync = os.replace, os.fsync
+
+    def recorded(source: str, target: str, **folders: int) -> None:
+        events.append(("named", os.path.join(os.readlink(f"/proc/self/fd/{folders['dst_dir_fd']}"), target)))
+        replace(source, target, **folders)
+
+    def flushed(descriptor: int) -> None:
+        events.append(("flushed", os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "replace", recorded)
+    monkeypatch.setattr(os, "fsync", flushed)
+    assert run([*tree.options(), "apply"]) == 0
+    site = os.path.realpath(tree.site)
+    intended, committed = (place for place, event in enumerate(events) if event[1].endswith("/journal.json"))
+    for file in map(os.path.realpath, (tree.engine, tree.worker)):
+        named, folder = events.index(("named", file)), os.path.dirname(file)
+        assert [what for what, where in events[intended:named] if where.startswith(f"{folder}/.")] == ["flushed"]
+        assert ("flushed", folder) in events[named:committed]
+    for folder in (f"{site}/.patchkit/objects", f"{site}/.patchkit", site):
+        assert ("flushed", folder) in events[:intended]
+    for place in (intended, committed):
+        assert events[place - 1] == ("flushed", f"{site}/.patchkit/.journal.json.new")
+        assert events[place + 1] == ("flushed", f"{site}/.patchkit")
