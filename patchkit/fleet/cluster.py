@@ -19,6 +19,7 @@ from patchkit.fleet.nodes import Lost, Node, choose
 Progress = Callable[[str, Collection[Node], int], None]
 """Takes what is being done, the nodes that it is waited for, and how many there are in all."""
 _CONNECT = 10.0
+_ATTEMPTS = 3
 _STEP = 0.2
 
 
@@ -118,14 +119,26 @@ def connected(
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     # Ray's threads print what they hear of the cluster, also where only a report may stand; it is said in our words.
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        try:
-            ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
-        except Exception as error:  # Ray raises errors of many kinds here
-            raise _unreachable(address, error) from error
+        _join(ray, address)
         try:
             yield Cluster(ray, choose(ray.nodes(), named, resource), timeout, progress)
         finally:
             ray.shutdown()
+
+
+def _join(ray: Any, address: str | None) -> None:
+    """Join a cluster; the process that a ``ray://`` server forks for a client dies at random, so that is tried again.
+
+    Source: github.com/ray-project/ray/issues/63202.
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except Exception as error:  # Ray raises errors of many kinds here
+            ray.shutdown()
+            if not left or not isinstance(error, ConnectionAbortedError):
+                raise _unreachable(address, error) from error
 
 
 def _refuse_deaf(address: str | None) -> None:

@@ -221,6 +221,26 @@ def test_cluster_that_cannot_be_joined(
     assert expected in refused(capsys=capsys)
 
 
+@pytest.mark.parametrize(("failures", "attempts"), [(1, 2), (2, 3), (3, 3)])
+def test_server_that_loses_the_process_of_a_client(
+    failures: int, attempts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[str] = []
+
+    def init(**_: object) -> None:
+        calls.append("init")
+        if calls.count("init") <= failures:
+            raise ConnectionAbortedError("Initialization failure from server:\npsutil.ZombieProcess")
+
+    ray = fake_ray()
+    ray.init, ray.shutdown = init, lambda: calls.append("shutdown")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(cluster_module, "_refuse_deaf", lambda _: None)
+    err = refused("--address", "ray://head:10001", capsys=capsys)
+    assert ("Initialization failure" in err) == (failures == 3)
+    assert calls == ["init", "shutdown"] * attempts  # the last one ends what was joined, or what was not
+
+
 def test_cluster_without_a_node_that_is_meant(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
