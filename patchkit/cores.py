@@ -4,29 +4,52 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+_WIDTH = 4
+_ROOM = 8192
+"""How many places a pipe takes at least while nobody reads: of 64 KiB, half."""
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 def run_apart(work: Callable[[Job], Result], jobs: Mapping[Job, int]) -> dict[Job, Result]:
-    """Do jobs, given with their sizes, one share of them a core, and return the results that could be had.
+    """Do jobs, given with their sizes, and return the results that could be had.
 
-    A job that fails is left out, and so are those behind it: whoever wants its result does it again, and meets the
-    error. The work must leave nothing behind but its result.
+    The largest are begun first, and each core takes the next one when it is done with its last. A job that fails is
+    left out, and so are those that its core would have taken then: whoever wants such a result does the job again, and
+    meets the error. The work must leave nothing behind but its result.
     """
-    first, *others = _shares(jobs, count())
-    started = [_start(work, share) for share in others]
-    found = dict(_done(work, first))
-    for connection, stop in started:
-        found.update(received(connection))
-        stop()
+    order = sorted(jobs, key=lambda job: -jobs[job])
+    found: dict[Job, Result] = {}
+    for start in range(0, len(order), _ROOM):
+        found.update(_share_out(work, order[start : start + _ROOM]))
     return found
+
+
+def _share_out(work: Callable[[Job], Result], order: Sequence[Job]) -> dict[Job, Result]:
+    queue, filling = os.pipe()
+    os.write(filling, b"".join(place.to_bytes(_WIDTH, "big") for place in range(len(order))))
+    os.close(filling)
+    try:
+        started = [_start(work, order, queue) for _ in range(1, min(count(), len(order)))]
+        found = dict(_done(work, _taken(order, queue)))
+        for connection, stop in started:
+            found.update(received(connection))
+            stop()
+    finally:
+        os.close(queue)
+    return found
+
+
+def _taken(order: Sequence[Job], queue: int) -> Iterator[Job]:
+    """Yield the jobs that this process takes: their places stand in a pipe, of which a read is one process's alone."""
+    while place := os.read(queue, _WIDTH):
+        yield order[int.from_bytes(place, "big")]
 
 
 def count() -> int:
@@ -36,19 +59,8 @@ def count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _shares(jobs: Mapping[Job, int], count: int) -> list[list[Job]]:
-    """Return the jobs in shares of about the same size, none of them empty but the first."""
-    shares: list[list[Job]] = [[] for _ in range(max(1, min(count, len(jobs))))]
-    sizes = [0] * len(shares)
-    for job in sorted(jobs, key=lambda job: -jobs[job]):
-        least = sizes.index(min(sizes))
-        shares[least].append(job)
-        sizes[least] += jobs[job]
-    return shares
-
-
-def _done(work: Callable[[Job], Result], share: Sequence[Job]) -> list[tuple[Job, Result]]:
-    """Return the results of a share up to the first job that fails."""
+def _done(work: Callable[[Job], Result], share: Iterable[Job]) -> list[tuple[Job, Result]]:
+    """Return the results of some jobs up to the first that fails."""
     done = []
     for job in share:
         try:
@@ -58,12 +70,12 @@ def _done(work: Callable[[Job], Result], share: Sequence[Job]) -> list[tuple[Job
     return done
 
 
-def _start(work: Callable[[Job], Result], share: Sequence[Job]) -> tuple[Connection, Callable[[], None]]:
+def _start(work: Callable[[Job], Result], order: Sequence[Job], queue: int) -> tuple[Connection, Callable[[], None]]:
     from multiprocessing import get_context
 
     context = get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(work, share, sending), daemon=True)
+    process = context.Process(target=answer, args=(work, _taken(order, queue), sending), daemon=True)
     process.start()
     sending.close()
 
@@ -74,8 +86,8 @@ def _start(work: Callable[[Job], Result], share: Sequence[Job]) -> tuple[Connect
     return receiving, stop
 
 
-def answer(work: Callable[[Job], Result], share: Sequence[Job], sending: Connection) -> None:
-    """Send the results of a share; say nothing else, whatever happens."""
+def answer(work: Callable[[Job], Result], share: Iterable[Job], sending: Connection) -> None:
+    """Send the results of some jobs; say nothing else, whatever happens."""
     try:
         sending.send(_done(work, share))
     except BaseException:  # an interrupt is the parent's to tell, and one that is gone wants no answer

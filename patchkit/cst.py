@@ -14,7 +14,7 @@ import libcst as cst
 
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, UnexpectedShape
 from patchkit.syntax import parse_quietly
-from patchkit.tree import BLOCKS, SPOKEN, STATEMENTS, Ways, is_kind, steps_of, way_to, ways_to
+from patchkit.tree import BLOCKS, SPOKEN, STATEMENTS, Kinds, children_of, way_to, ways_to
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Found = TypeVar("Found")
@@ -22,11 +22,12 @@ Found = TypeVar("Found")
 _ANCHOR_HINT = "this release is not one that the patch knows; look for a newer patchkit or exclude the patch"
 
 
-def parse(data: bytes, path: str) -> cst.Module:
-    """Parse source bytes, refusing what Python or LibCST does not take."""
+def parse(data: bytes, path: str, *, is_python: bool = False) -> cst.Module:
+    """Parse source bytes, refusing what Python or LibCST does not take; ``is_python`` saves the question."""
     try:
         # CPython's parser goes first: LibCST's native one overflows the stack on nesting that CPython refuses.
-        parse_quietly(data)
+        if not is_python:
+            parse_quietly(data)
         module = cst.parse_module(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError, cst.ParserSyntaxError) as error:
         raise UnexpectedShape(f"{path} does not parse: {error}", _ANCHOR_HINT) from error
@@ -38,9 +39,9 @@ def parse(data: bytes, path: str) -> cst.Module:
     return module
 
 
-def parse_exactly(data: bytes, path: str) -> cst.Module:
+def parse_exactly(data: bytes, path: str, *, is_python: bool = False) -> cst.Module:
     """Parse source bytes, refusing also what LibCST cannot print back byte for byte (a form feed, mixed line ends)."""
-    module = parse(data, path)
+    module = parse(data, path, is_python=is_python)
     if module.bytes != data:
         raise UnexpectedShape(f"{path} does not print back byte for byte", "LibCST cannot rewrite this file")
     return module
@@ -48,14 +49,14 @@ def parse_exactly(data: bytes, path: str) -> cst.Module:
 
 def find_all(root: cst.CSTNode, kind: type[Node], claim: Callable[[Node], bool] = lambda _: True) -> list[Node]:
     """Return every node of a kind for which the claim holds, an outer one before what is in it."""
-    ways = ways_to(kind)
+    wanted, ways = Kinds(kind), ways_to(kind)
     found: list[Node] = []
     stack: list[cst.CSTNode] = [root]
     while stack:
         node = stack.pop()
-        if is_kind(node.__class__, (kind,)) and claim(node):  # type: ignore[arg-type]
+        if wanted[node.__class__] and claim(node):  # type: ignore[arg-type]
             found.append(node)  # type: ignore[arg-type]
-        stack.extend(step.child for step in reversed(list(steps_of(node, ways))))
+        stack.extend(reversed([child for _, child in children_of(node, ways)]))
     return found
 
 
@@ -91,7 +92,7 @@ def find_definition(module: cst.Module, dotted: str) -> cst.FunctionDef | cst.Cl
 def _definitions(scope: cst.CSTNode) -> list[cst.FunctionDef | cst.ClassDef]:
     """Return the definitions directly in a scope, also those under an ``if`` or ``try``."""
     found: list[cst.FunctionDef | cst.ClassDef] = []
-    for _, _, child in steps_of(scope, Ways(STATEMENTS)):
+    for _, child in children_of(scope, STATEMENTS):
         if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
             found.append(child)
         else:
@@ -116,7 +117,7 @@ def is_alike(node: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 def _names(node: cst.CSTNode) -> Iterator[str]:
     """Yield the names in a node, in the order of its fields, which is that of the code or at least always the same."""
-    for _, _, child in steps_of(node, SPOKEN):
+    for _, child in children_of(node, SPOKEN):
         if child.__class__ is cst.Name:
             yield child.value
         else:
@@ -189,9 +190,9 @@ def _reindented(node: Node, choose: Callable[[str | None, str | None], str | Non
         changes["indent"] = around
     for field in node.__dataclass_fields__:
         value = getattr(node, field)
-        if isinstance(value, BLOCKS):
+        if BLOCKS[value.__class__]:
             changes[field] = _reindented(value, choose, around)
-        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], BLOCKS):
+        elif isinstance(value, (list, tuple)) and value and BLOCKS[value[0].__class__]:
             children = [_reindented(child, choose, around) for child in value]
             changes[field] = value if all(map(operator.is_, children, value)) else children
     return node if all(getattr(node, field) is new for field, new in changes.items()) else node.with_changes(**changes)

@@ -42,7 +42,7 @@ def find_stray(before: cst.CSTNode | None, after: cst.CSTNode | None, names: Col
 
 
 def _is_block(value: object) -> bool:
-    return isinstance(value[0] if isinstance(value, (list, tuple)) and value else value, BLOCKS)
+    return BLOCKS[(value[0] if isinstance(value, (list, tuple)) and value else value).__class__]
 
 
 def _said(field: str, value: object) -> object:

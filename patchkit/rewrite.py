@@ -26,6 +26,8 @@ _Key = tuple[str, str, tuple[str, ...]]
 """Path of a file, digest of its pristine bytes, and the patches."""
 _WORTH = 50_000
 """From how many bytes of source on it pays to fork."""
+_PATCH = 6000
+"""How many bytes of source to parse and to print take as long as one patch does."""
 _WAYS = 64
 """How many ways back are tried at most: where patches leave no mark, each may be there or not."""
 
@@ -93,7 +95,7 @@ class Rewriter:
     """Runs the patches of a catalog over texts, whatever kind they are of, and proves what they make."""
 
     def __init__(self, catalog: Catalog, environment: Environment) -> None:
-        self._catalog, self._environment = catalog, environment
+        self.catalog, self._environment = catalog, environment
         self._cures: dict[str, Cure] = {}
         self._rewrites: dict[_Key, Rewrite] = {}
 
@@ -107,7 +109,8 @@ class Rewriter:
     def fold_ahead(self, jobs: Iterable[tuple[str, bytes, Collection[str]]]) -> None:
         """Fold several files at once, where there are cores for it; what cannot be folded is left for ``fold``."""
         pristine = {(path, digest(data), tuple(sorted(ids))): data for path, data, ids in jobs if ids}
-        sizes = {key: len(data) for key, data in pristine.items() if key not in self._rewrites}
+        new = {key: data for key, data in pristine.items() if key not in self._rewrites}
+        sizes = {key: len(data) + _PATCH * len(key[2]) for key, data in new.items()}
         if len(sizes) < 2 or sum(sizes.values()) < _WORTH:
             return
         with suppress(PatchError):  # LibCST and the catalog's code are loaded once, before any process forks
@@ -160,7 +163,7 @@ class Rewriter:
 
     def _cure(self, patch_id: str) -> Cure:
         if patch_id not in self._cures:
-            header = self._catalog.headers[patch_id]
+            header = self.catalog.headers[patch_id]
             blank = find_blank(header)
             if blank is not None:
                 raise blank
@@ -168,16 +171,33 @@ class Rewriter:
         return self._cures[patch_id]
 
     def _fold(self, path: str, pristine: bytes, ids: tuple[str, ...]) -> list[Step]:
-        text, steps = Text(path, pristine, pristine), list[Step]()
+        """Return the steps; a result that is not as listed is made anew, with all that a digest would prove."""
+        listed = self._listed(path, pristine, ids)
         with _collector_paused():
-            for patch_id in ids:
-                after = self._cure(patch_id).rewrite(text)
-                if after is not text:
-                    self._cure(patch_id).prove(text, after)
-                    steps.append(Step(patch_id, text, after))
-                    text = after
-            if steps:
-                self._prove(steps)
+            if listed is not None:
+                steps = self._steps(Text(path, pristine, pristine, is_listed=True), ids)
+                if digest(_result(steps, pristine)[0]) == listed:
+                    return steps
+            return self._steps(Text(path, pristine, pristine), ids)
+
+    def _listed(self, path: str, pristine: bytes, ids: tuple[str, ...]) -> str | None:
+        """Return the listed digest of what the patches make of a file."""
+        if not ids:
+            return None
+        target = self.catalog.headers[ids[0]].patch.target
+        listing = self.catalog.targets.get_listing(target, path, digest(pristine))
+        return listing.patched.get(frozenset(ids)) if listing else None
+
+    def _steps(self, text: Text, ids: tuple[str, ...]) -> list[Step]:
+        steps: list[Step] = []
+        for patch_id in ids:
+            after = self._cure(patch_id).rewrite(text)
+            if after is not text:
+                self._cure(patch_id).prove(text, after)
+                steps.append(Step(patch_id, text, after))
+                text = after
+        if steps:
+            self._prove(steps)
         return steps
 
     def _prove(self, steps: Sequence[Step]) -> None:

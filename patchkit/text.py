@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 class Text:
     """A source file of a target, patched or not."""
 
-    def __init__(self, path: str, data: bytes, pristine: bytes | None = None) -> None:
+    def __init__(self, path: str, data: bytes, pristine: bytes | None = None, *, is_listed: bool = False) -> None:
         self.path = path
         self.data = data
         self.pristine = pristine
         """What it was before the first patch, where that is known."""
+        self.is_listed = is_listed
+        """Whether the result of all patches will be held against a listed digest, which is made by the same patches."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Text) and (self.path, self.data) == (other.path, other.data)
 
     def becomes(self, data: bytes) -> Text:
         """Return what a patch makes of the bytes; the text itself where nothing changes."""
-        return self if data == self.data else Text(self.path, data, self.pristine)
+        return self if data == self.data else Text(self.path, data, self.pristine, is_listed=self.is_listed)
 
     def becomes_tree(self, module: libcst.Module, patch_id: str) -> Text:
         """Return what a patch makes of the tree; the text itself where nothing changes."""
@@ -40,7 +42,7 @@ class Text:
         from patchkit import cst
 
         parse = cst.parse_exactly if self.data == self.pristine else cst.parse
-        return parse(self.data, self.path)
+        return parse(self.data, self.path, is_python=self.is_listed)
 
     def parsed_anew(self, names: Iterable[str]) -> libcst.Module:
         """Return the tree with some definitions, by dotted path, as LibCST reads what is printed of them."""
@@ -51,7 +53,7 @@ class _Tree(Text):
     """What a patch makes of a tree: it is printed only when its bytes are asked for."""
 
     def __init__(self, before: Text, module: libcst.Module, patch_id: str) -> None:
-        self.path, self.pristine, self.module = before.path, before.pristine, module
+        self.path, self.pristine, self.module, self.is_listed = before.path, before.pristine, module, before.is_listed
         self._patch_id = patch_id
         self._names: set[str] = set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,46 +17,46 @@ class Step(NamedTuple):
     child: cst.CSTNode
 
 
-STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
-BLOCKS = (*STATEMENTS, cst.ExceptStarHandler, cst.MatchCase)
-"""The kinds of nodes that hold statements, or are one."""
+class Kinds(dict[type, bool]):
+    """Whether a class is of some kinds; LibCST's are abstract ones, of which each ``isinstance`` is slow."""
+
+    def __init__(self, *kinds: type, but: tuple[type, ...] = ()) -> None:
+        super().__init__()
+        self._kinds, self._but = kinds, but
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = found = issubclass(kind, self._kinds) and not issubclass(kind, self._but)
+        return found
+
+
+_OF_STATEMENTS = (cst.BaseStatement, cst.BaseSuite, cst.Else, cst.ExceptHandler, cst.Finally)
+_OF_BLOCKS = (*_OF_STATEMENTS, cst.ExceptStarHandler, cst.MatchCase)
 _LAYOUT = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Newline, cst.Comment)
+STATEMENTS = Kinds(*_OF_STATEMENTS)
+BLOCKS = Kinds(*_OF_BLOCKS)
+"""The kinds of nodes that hold statements, or are one."""
+SPOKEN = Kinds(cst.CSTNode, but=_LAYOUT)
+_NODES = Kinds(cst.CSTNode)
+_SEQUENCES = (list, tuple)
 
 
-class Ways(NamedTuple):
-    """Which children of a node to go to."""
+def ways_to(kind: type[cst.CSTNode]) -> Kinds:
+    """Return through which nodes the shortest ways lead to those of a kind.
 
-    kinds: tuple[type[cst.CSTNode], ...]
-    but: tuple[type[cst.CSTNode], ...] = ()
-
-
-_NODES, SPOKEN, _BLOCKS = Ways((cst.CSTNode,)), Ways((cst.CSTNode,), _LAYOUT), Ways(BLOCKS)
-
-
-def ways_to(kind: type[cst.CSTNode]) -> Ways:
-    """Return the shortest ways to nodes of a kind: a statement is in no expression, and nothing is in the layout."""
-    if issubclass(kind, BLOCKS):
-        return _BLOCKS
+    A statement is in no expression, and nothing is in the layout.
+    """
+    if issubclass(kind, _OF_BLOCKS):
+        return BLOCKS
     return _NODES if kind is cst.CSTNode or issubclass(kind, _LAYOUT) else SPOKEN
 
 
-@functools.cache
-def is_kind(kind: type, kinds: tuple[type, ...], but: tuple[type, ...] = ()) -> bool:
-    """Tell whether a class is one of some kinds; LibCST's are abstract ones, of which each ``isinstance`` is slow."""
-    return issubclass(kind, kinds) and not issubclass(kind, but)
-
-
-def steps_of(parent: cst.CSTNode, ways: Ways = _NODES) -> Iterator[Step]:
-    """Yield the children of a node; its own ``children`` builds a visitor for each node, which is slow."""
-    kinds, but = ways
+def children_of(parent: cst.CSTNode, kinds: Kinds = _NODES) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Yield the fields and children of a node; its own ``children`` builds a visitor for each node, which is slow."""
     for field in parent.__dataclass_fields__:
         value = getattr(parent, field)
         for child in value if value.__class__ in _SEQUENCES else (value,):
-            if is_kind(child.__class__, kinds, but):
-                yield Step(parent, field, child)
-
-
-_SEQUENCES = (list, tuple)
+            if kinds[child.__class__]:
+                yield field, child
 
 
 def is_same(one: object, other: object) -> bool:
@@ -73,16 +72,17 @@ def is_same(one: object, other: object) -> bool:
 
 def way_to(root: cst.CSTNode, node: cst.CSTNode) -> list[Step]:
     """Return the steps from a tree to one of its nodes, through statements alone where these lead there."""
-    return _search(root, node, _BLOCKS) or _search(root, node, _NODES)
+    return _search(root, node, BLOCKS) or _search(root, node, _NODES)
 
 
-def _search(root: cst.CSTNode, node: cst.CSTNode, ways: Ways) -> list[Step]:
+def _search(root: cst.CSTNode, node: cst.CSTNode, kinds: Kinds) -> list[Step]:
     way: dict[int, Step] = {}
     queue = deque([root])
     while queue and id(node) not in way:
-        for step in steps_of(queue.popleft(), ways):
-            way[id(step.child)] = step
-            queue.append(step.child)
+        parent = queue.popleft()
+        for field, child in children_of(parent, kinds):
+            way[id(child)] = Step(parent, field, child)
+            queue.append(child)
     steps: list[Step] = []
     while id(node) in way:
         steps.append(way[id(node)])

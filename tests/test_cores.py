@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from multiprocessing import active_children, get_context
+from pathlib import Path
 
 import pytest
 
 from patchkit import cores
 from patchkit.cores import run_apart
+from tests.runner.fake import wait_for
 
 HERE = os.getpid()
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -27,13 +30,30 @@ def three(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("three")
-def test_jobs_are_shared_out_by_size() -> None:
-    found = run_apart(place, {1: 10, 2: 60, 3: 50, 4: 30, 5: 15})
+def test_core_that_is_done_takes_the_next_job(tmp_path: Path) -> None:
+    def work(job: int) -> tuple[int, int]:
+        if job == 2:  # is done when all others are, so it keeps its core from them
+            wait_for(lambda: len(list(tmp_path.iterdir())) == 4)
+        else:
+            (tmp_path / f"{time.monotonic_ns()}-{job}").touch()
+        return place(job)
+
+    found = run_apart(work, {1: 10, 2: 60, 3: 50, 4: 30, 5: 15})
     assert {job: number for job, (number, _) in found.items()} == {1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
-    shares = {process: {job for job, (_, own) in found.items() if own == process} for _, process in found.values()}
-    assert shares[HERE] == {2}  # the largest is done here
-    assert sorted(map(sorted, shares.values())) == [[1, 4, 5], [2], [3]]
+    of_largest = found[2][1]
+    assert of_largest not in {process for job, (_, process) in found.items() if job != 2}
     assert not active_children()
+
+
+def test_largest_job_is_begun_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "count", lambda: 1)
+    assert list(run_apart(place, {1: 10, 2: 60, 3: 50})) == [2, 3, 1]
+
+
+def test_more_jobs_than_a_pipe_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "count", lambda: 2)
+    jobs = dict.fromkeys(range(20_000), 1)  # their places are 80 KB
+    assert {job: number for job, (number, _) in run_apart(place, jobs).items()} == {job: job for job in jobs}
 
 
 @pytest.mark.usefixtures("three")
@@ -44,18 +64,32 @@ def test_nothing_is_started_for_one_job(count: int) -> None:
 
 
 def fail(job: int) -> int:
-    """Fail in some way, each in a process of its own."""
+    """Fail at one job."""
     if job == 2:
         raise ValueError("no")
-    if job == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
     return job
 
 
 @pytest.mark.usefixtures("three")
 def test_job_that_fails_is_left_out(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_apart(fail, {1: 9, 2: 8, 3: 7}) == {1: 1}
     assert run_apart(fail, {2: 9, 1: 8, 4: 1}) == {1: 1, 4: 4}
+    assert capfd.readouterr() == ("", "")
+    assert not active_children()
+
+
+@pytest.mark.usefixtures("three")
+def test_process_that_dies_takes_no_other_with_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def work(job: int) -> int:
+        if job != 3:
+            wait_for((tmp_path / "begun").exists)  # so that no process does both
+            return job
+        (tmp_path / "begun").touch()
+        if os.getpid() == HERE:
+            raise ValueError("no")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return job
+
+    assert run_apart(work, {1: 9, 3: 8}) == {1: 1}
     assert capfd.readouterr() == ("", "")
     assert not active_children()
 

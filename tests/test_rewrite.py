@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
+import libcst as cst
 import pytest
 
 from patchkit import cores
@@ -16,6 +18,7 @@ from patchkit.environment import Environment
 from patchkit.errors import AnchorAmbiguous, AnchorNotFound, PatchInvalid, RewriteUnsound, UnexpectedShape
 from patchkit.record import digest
 from patchkit.rewrite import Rewriter
+from patchkit.targets import Listing
 from tests.trees import ENGINE, write_catalog
 
 OWN = Environment(sys.executable, sys.version_info[:2], ())
@@ -69,6 +72,36 @@ def substitute(old: str, new: str) -> str:
 def test_unsound_rewrite_is_refused(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(RewriteUnsound, match=words):
         rewriter(tmp_path, body).fold("engine/core.py", ENGINE.encode(), {"engine_models"})
+
+
+COUNTED = "calls = sys.__dict__.setdefault('calls', []); calls.append(module); "
+
+
+def listed(made: Rewriter, sha256: str) -> Rewriter:
+    """Return a rewriter for the same catalog that has a digest for the engine with its patch."""
+    digests = Listing(digest(ENGINE.encode()), {frozenset({"engine_models"}): sha256})
+    targets = made.catalog.targets._replace(releases={("engine", "1.0"): {"engine/core.py": digests}})
+    return Rewriter(replace(made.catalog, targets=targets), OWN)
+
+
+def test_listed_digest_stands_for_the_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[cst.Module] = []
+    monkeypatch.setattr(sys, "calls", calls, raising=False)
+    made = rewriter(tmp_path, f"import sys; {COUNTED}\n{substitute('qwen', 'kimi')}")
+    after = made.fold("engine/core.py", ENGINE.encode(), {"engine_models"}).after
+    assert len(calls) == 3  # twice, and once more over the result
+    del calls[:]
+    assert listed(made, digest(after)).fold("engine/core.py", ENGINE.encode(), {"engine_models"}).after == after
+    assert len(calls) == 2
+    del calls[:]
+    assert listed(made, "0" * 64).fold("engine/core.py", ENGINE.encode(), {"engine_models"}).after == after
+    assert len(calls) == 5  # it is not as listed, so that says nothing, and all is proved anew
+
+
+def test_listed_digest_is_no_excuse_for_chance(tmp_path: Path) -> None:
+    made = rewriter(tmp_path, "return cst.parse_module(module.code.replace('llama', str(random.random())))")
+    with pytest.raises(RewriteUnsound, match="two different results"):
+        listed(made, "0" * 64).fold("engine/core.py", ENGINE.encode(), {"engine_models"})
 
 
 @pytest.mark.parametrize(
