@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import combinations
 
 from patchkit.errors import PatchError, PatchkitError
@@ -46,7 +45,7 @@ def adopt(subject: Subject) -> Report:
     ids = [name for name, header in headers.items() if header.patch.target in subject.targets]
     report = carry_out(Order("record", ids, planner, verify), subject.catalog, subject.environment, dry_run=False)
     edits = tuple(Edit(change.path, "adopted", tuple(sorted(change.patches))) for change in report.changes)
-    return replace(report, recording=Recording(edits))
+    return report._replace(recording=Recording(edits))
 
 
 def _adoptable(
@@ -102,4 +101,4 @@ def _unexplained(survey: Survey, facts: FileFacts) -> Finding:
     finding = foreign_edit(facts)
     if facts.error is not None or facts.path in survey.journals[facts.installation.site].files:
         return finding
-    return replace(finding, hint="make a patch of the edit first: patchkit record --write DIR --id ID")
+    return finding._replace(hint="make a patch of the edit first: patchkit record --write DIR --id ID")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -38,9 +37,9 @@ def explain(catalog: Catalog, environment: Callable[[], Environment], log: Binar
     try:
         survey = Survey(catalog, environment())
     except EnvironmentInvalid as error:
-        return replace(report, findings=(from_error(error),))
+        return report._replace(findings=(from_error(error),))
     states = tuple(survey.states(cures))
-    return replace(report, environment=survey.environment, targets=report_targets(survey), patches=states)
+    return report._replace(environment=survey.environment, targets=report_targets(survey), patches=states)
 
 
 def preflight(

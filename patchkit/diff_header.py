@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,7 +66,7 @@ def _text(place: Path, value: object, name: str) -> str:
 
 
 def _build(place: Path, kind: type[Value], values: Mapping[str, object]) -> Value:
-    known = {field.name for field in fields(kind) if field.init}
+    known = {*signature(kind).parameters}
     unknown = sorted(set(values) - known)
     if unknown:
         raise invalid(place, f"{unknown[0]} is no field of a {kind.__name__}; there are {', '.join(sorted(known))}")

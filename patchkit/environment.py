@@ -7,9 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from patchkit import probe
 from patchkit.errors import EnvironmentInvalid
@@ -20,8 +19,7 @@ _SITE_NAMES = ("site-packages", "dist-packages")
 _NOT_ON_DISK = ("proc", "sys", "dev")
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(NamedTuple):
     """Where to look for distributions, and what would be imported from there."""
 
     python: str | None
@@ -33,7 +31,7 @@ class Environment:
     root: Path | None = None
     """Root folder of a mounted image, out of which no link is followed."""
     pycache_prefix: Path | None = None
-    imported: Mapping[str, Path | None] = field(default_factory=dict)
+    imported: Mapping[str, Path | None] = {}
     """The folder from which each package would be imported, where an interpreter was asked."""
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 DEFECT = "this is a defect of the patch: report it to whoever wrote the catalog"
 """The hint where a patch is wrong, whatever it is applied to."""
 
 
-@dataclass(eq=False)
 class PatchkitError(Exception):
     """Say what is wrong, with what, and what to do next.
 
@@ -19,10 +17,12 @@ class PatchkitError(Exception):
 
     code: ClassVar[str] = "error"
 
-    message: str
-    """One sentence that names the thing that is wrong."""
-    hint: str = ""
-    """The next command or step."""
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        """One sentence that names the thing that is wrong."""
+        self.hint = hint
+        """The next command or step."""
 
     def __str__(self) -> str:
         return self.message

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
 from patchkit.errors import PatchedWheel, PatchError, PatchkitError, TargetError
 from patchkit.installation import Installation, Source, read_source
-from patchkit.journal import Applied, Journal, read_object
+from patchkit.journal import Applied, Journal, own_version, read_object
 from patchkit.targets import Listing, PatchSet
 
 if TYPE_CHECKING:
     from patchkit.rewrite import Rewriter
 
 
-@dataclass(frozen=True)
-class FileFacts:
+class FileFacts(NamedTuple):
     """One file of an installation, as far as digests and the journal explain it."""
 
     path: str
@@ -70,14 +68,14 @@ class Examiner:
         try:
             source = read_source(installation, path, self._environment.root)
         except TargetError as error:
-            return replace(bare, carried=None, error=error)
+            return bare._replace(carried=None, error=error)
         if source is None:
             return bare
         if pristine is None:
             problem = TargetError(f"{path} is in no RECORD of {installation.distribution}", installation.reinstall)
-            return replace(bare, source=source, carried=None, error=problem)
+            return bare._replace(source=source, carried=None, error=problem)
         listing = self._catalog.targets.get_listing(installation.target.name, path, pristine)
-        bare = replace(bare, source=source, listing=listing)
+        bare = bare._replace(source=source, listing=listing)
         return bare if source.sha256 == pristine else self._explain(bare, source, pristine, journal)
 
     def _pristine(self, installation: Installation, path: str) -> str | None:
@@ -107,18 +105,18 @@ class Examiner:
         entry = journal.files.get(bare.path)
         if entry is not None and (entry.sha256, entry.pristine) == (source.sha256, pristine):
             outdated = self._outdated(bare, source, entry)
-            return replace(bare, carried=frozenset(entry.patches), outdated=outdated, entry=entry)
+            return bare._replace(carried=frozenset(entry.patches), outdated=outdated, entry=entry)
         row = bare.installation.rows[bare.path]
-        bare = replace(bare, is_shipped=source.sha256 == row.sha256)
+        bare = bare._replace(is_shipped=source.sha256 == row.sha256)
         shipped = bare.installation.marker.files.get(bare.path)
         if shipped is not None and bare.is_shipped:
             outdated = self._outdated(bare, source, shipped)
-            return replace(bare, carried=frozenset(shipped.patches), outdated=outdated)
+            return bare._replace(carried=frozenset(shipped.patches), outdated=outdated)
         for patches, sha256 in bare.listing.patched.items() if bare.listing else ():
             if sha256 == source.sha256 and patches <= set(self._catalog.headers):
-                return replace(bare, carried=patches)
+                return bare._replace(carried=patches)
         rewrite = self.rewriter.restore(bare.path, source.data, self._known(bare), pristine)
-        return replace(bare, carried=None if rewrite is None else rewrite.patches)
+        return bare._replace(carried=None if rewrite is None else rewrite.patches)
 
     def _outdated(self, bare: FileFacts, source: Source, entry: Applied) -> PatchSet:
         """Return the patches whose part of the file is not what today's plan writes."""
@@ -143,6 +141,4 @@ class Examiner:
 
 def _is_own(entry: Applied) -> bool:
     """Tell whether this version of patchkit wrote a file."""
-    from importlib.metadata import version
-
-    return entry.patchkit == version("patchkit")
+    return entry.patchkit == own_version()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from patchkit.errors import PatchkitError
 
@@ -70,8 +70,7 @@ CODES = {
 """Every word for ``findings[].code``, with its meaning. Words are added, never renamed."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """Something that keeps a verb from saying yes."""
 
     code: str

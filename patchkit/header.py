@@ -6,9 +6,8 @@ import ast
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -23,8 +22,7 @@ from patchkit.syntax import parse_quietly
 _REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What a patch file says about itself."""
 
     id: str
@@ -40,7 +38,7 @@ class Header:
     revision: str
     """SHA-256 of the patch file, hexadecimal."""
     place: Path
-    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    lines: Mapping[str, int] = {}
     """Numbers of the lines on which the patch file names the files, by path."""
 
     @property
@@ -139,7 +137,7 @@ def _check_upstream(place: Path, patch: Patch, reason: str) -> None:
     upstream = patch.upstream
     if getattr(upstream, "status", None) not in STATUSES:
         raise invalid(place, f"upstream needs a status, one of {', '.join(STATUSES)}")
-    if not all(isinstance(value, str) for value in vars(upstream).values()):
+    if not all(isinstance(value, str) for value in upstream):
         raise invalid(place, "the fields of Upstream must be strings")
     if upstream.status in STATUSES[-2:] and upstream.status not in reason:
         raise invalid(place, f"the reason must say why the patch is {upstream.status}, in these words")

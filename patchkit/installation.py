@@ -6,8 +6,8 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -22,8 +22,7 @@ _SHOWN = 4
 """How many site folders a message names."""
 
 
-@dataclass(frozen=True)
-class Installation:
+class Installation(NamedTuple):
     """A target in an environment, owned by one distribution."""
 
     target: Target
@@ -35,7 +34,7 @@ class Installation:
     """RECORD's rows of the files that patches touch, by path."""
     metadata: Path
     """The folder that holds RECORD."""
-    marker: Marker = field(default_factory=Marker)
+    marker: Marker = Marker()
     """What a patched wheel says of its files: RECORD then lists them as patched."""
 
     @property
@@ -64,8 +63,7 @@ def _reinstall(distribution: str, version: str) -> str:
     return f"pip install --force-reinstall --no-deps {distribution}=={version}"
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A file as it is on disk."""
 
     place: Path
@@ -76,8 +74,7 @@ class Source:
     """Where the link leads, when the file is one."""
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     name: str
     place: Path
     site: Path
@@ -251,7 +248,7 @@ def read_record(installation: Installation, root: Path | None) -> tuple[Installa
     paths = list_paths(data, place)
     # What leads out of the site folder, as ../../bin/NAME does, is the installer's own and no source.
     wanted = {path for path, has_digest in paths.items() if has_digest and is_safe(path)}
-    return replace(installation, rows=read_rows(data, wanted, place)), frozenset(paths)
+    return installation._replace(rows=read_rows(data, wanted, place)), frozenset(paths)
 
 
 def source_digest(installation: Installation, path: str, root: Path | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.errors import TargetError
@@ -32,7 +32,7 @@ def take_inventory(installation: Installation, root: Path | None) -> Inventory:
         try:
             found = source_digest(whole, path, root)
         except TargetError as error:
-            findings.append(replace(from_error(error), file=path))
+            findings.append(from_error(error, file=path))
             continue
         if found == whole.rows[path].sha256:
             continue

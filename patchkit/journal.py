@@ -7,8 +7,9 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from patchkit.errors import JournalCorrupt
 from patchkit.paths import is_safe, read_regular
@@ -19,8 +20,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
-@dataclass(frozen=True)
-class Applied:
+class Applied(NamedTuple):
     """One file that was written, as the journal remembers it."""
 
     pristine: str
@@ -37,8 +37,7 @@ class Applied:
     """Where the file led while it was a link, before the first write."""
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """One file of an unfinished transaction."""
 
     before: str
@@ -48,8 +47,7 @@ class Move:
     """Where the file led before, when it was a link."""
 
 
-@dataclass(frozen=True)
-class Pending:
+class Pending(NamedTuple):
     """An unfinished transaction."""
 
     id: str
@@ -60,19 +58,33 @@ class Pending:
     """What the journal says once the transaction is committed."""
 
 
-@dataclass(frozen=True)
-class Journal:
+class Journal(NamedTuple):
     """What journal.json says; empty where there is none."""
 
-    files: Mapping[str, Applied] = field(default_factory=dict)
+    files: Mapping[str, Applied] = {}
     pending: Pending | None = None
     last: str = ""
     """Id of the last transaction that was committed."""
 
     def to_bytes(self) -> bytes:
         """Return the text of journal.json."""
-        document = {"schema": 1, **asdict(self)}
+        document: dict[str, object] = {"schema": 1, "files": _rows(self.files), "pending": None, "last": self.last}
+        if self.pending is not None:
+            moves, files = _rows(self.pending.moves), _rows(self.pending.files)
+            document["pending"] = {"id": self.pending.id, "leader": self.pending.leader, "moves": moves, "files": files}
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _rows(table: Mapping[str, Applied | Move]) -> dict[str, dict[str, object]]:
+    return {path: row._asdict() for path, row in table.items()}
+
+
+@cache
+def own_version() -> str:
+    """Return the version of this patchkit, as an entry of the journal says who wrote it."""
+    from importlib.metadata import version  # slow to load, and slow each time it is asked
+
+    return version("patchkit")
 
 
 def read_journal(site: Path) -> Journal:

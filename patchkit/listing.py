@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def merge(targets: Targets, found: Iterable[tuple[Release, dict[str, Listing]]])
             raise ConfigError(
                 f"two wheels of {' '.join(release)} differ", "list them as two releases, or leave one out"
             )
-    return replace(targets, releases={**releases, **fresh})
+    return targets._replace(releases={**releases, **fresh})
 
 
 def to_toml(targets: Targets) -> str:

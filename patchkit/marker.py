@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -16,13 +16,12 @@ NAME = "patchkit.json"
 _HINT = "install the wheel again, or make it anew from the upstream wheel: patchkit wheel"
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(NamedTuple):
     """What a patched wheel says of itself; empty for another wheel."""
 
     upstream: str = ""
     """The version of the wheel that was patched."""
-    files: Mapping[str, Applied] = field(default_factory=dict)
+    files: Mapping[str, Applied] = {}
 
     def to_bytes(self, distribution: str, version: str) -> bytes:
         """Return the text of patchkit.json; the same patches on the same wheel give the same bytes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -16,8 +16,7 @@ STATUSES = ("unreported", "reported", "proposed", "merged", "released", "decline
 """The words for ``Upstream.status``; the last two need a sentence in the patch's reason."""
 
 
-@dataclass(frozen=True)
-class Upstream:
+class Upstream(NamedTuple):
     """Where the symptom stands in the project that is patched."""
 
     status: str

@@ -8,16 +8,14 @@ import csv
 import hashlib
 import io
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from patchkit.errors import RecordMalformed
 
 _HINT = "reinstall the distribution; its RECORD cannot be trusted"
 
 
-@dataclass(frozen=True)
-class RecordRow:
+class RecordRow(NamedTuple):
     """One row of RECORD that carries a digest."""
 
     path: str

@@ -57,7 +57,7 @@ def record(subject: Subject, words: Words | None = None, folder: Path | None = N
         except PatchkitError as error:
             findings.append(from_error(error))
     report = report_of("record", survey, (), findings, [change for found in changes.values() for change in found])
-    return replace(report, recording=recording)
+    return report._replace(recording=recording)
 
 
 def _examine(survey: Survey, installation: Installation | Finding, findings: list[Finding]) -> _Edited | None:

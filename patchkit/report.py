@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple
 
 from patchkit.environment import Environment
 from patchkit.findings import Finding
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class TargetReport:
+class TargetReport(NamedTuple):
     """One installed target."""
 
     target: str
@@ -32,8 +31,7 @@ class TargetReport:
     """Whether targets.toml has the digests of its files."""
 
 
-@dataclass(frozen=True)
-class Created:
+class Created(NamedTuple):
     """One file of a new patch."""
 
     path: str
@@ -42,8 +40,7 @@ class Created:
     """How many places its author has to fill in."""
 
 
-@dataclass(frozen=True)
-class BuiltWheel:
+class BuiltWheel(NamedTuple):
     """A patched wheel."""
 
     path: str
@@ -53,8 +50,7 @@ class BuiltWheel:
     """What differs from the upstream RECORD, as a unified diff."""
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a verb found and did."""
 
     verb: str
@@ -109,7 +105,7 @@ def to_json(report: Report) -> dict[str, object]:
     if report.verb == "explain":
         explained = {"lines": report.lines, "symptoms": [asdict(symptom) for symptom in report.symptoms]}
     if report.verb == "new":
-        explained = {"created": [asdict(file) for file in report.created]}
+        explained = {"created": [file._asdict() for file in report.created]}
     if report.verb == "wheel":
         explained = _wheel(report.wheel)
     if report.verdict is not None:
@@ -126,11 +122,11 @@ def to_json(report: Report) -> dict[str, object]:
             "python": environment.python if environment else None,
             "site": [str(site) for site in environment.sites] if environment else [],
         },
-        "targets": [asdict(target) for target in report.targets],
+        "targets": [target._asdict() for target in report.targets],
         "patches": patches,
         "changes": [_change(change) for change in report.changes],
         "written": report.is_written,
-        "findings": [asdict(finding) for finding in report.findings],
+        "findings": [finding._asdict() for finding in report.findings],
         **explained,
     }
 
@@ -138,7 +134,7 @@ def to_json(report: Report) -> dict[str, object]:
 def _wheel(wheel: BuiltWheel | None) -> dict[str, object]:
     if wheel is None:
         return {"wheel": None, "version": None, "sha256": None, "record_diff": ""}
-    row = asdict(wheel)
+    row = wheel._asdict()
     return {"wheel": row.pop("path"), **row}
 
 
@@ -155,7 +151,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
 
 
 def _patch(state: PatchState) -> dict[str, object]:
-    files = [asdict(file) for file in state.files]
+    files = [file._asdict() for file in state.files]
     return {"id": state.id, "target": state.target, "state": state.state, "reason": state.reason, "files": files}
 
 
@@ -179,7 +175,7 @@ def _header(header: Header) -> dict[str, object]:
         "versions": patch.versions,
         "requires": dict(patch.requires),
         "symptom": patch.symptom,
-        "upstream": asdict(patch.upstream),
+        "upstream": patch.upstream._asdict(),
         "files": list(header.files),
         "revision": header.revision,
     }

@@ -57,7 +57,7 @@ def find_subject(
     if target is None:
         known = ", ".join(targets)
         raise UnknownName(f"{distribution!r} is not installed here", f"targets of the catalog: {known}")
-    more = replace(catalog, targets=replace(catalog.targets, targets={**targets, name: target}))
+    more = replace(catalog, targets=catalog.targets._replace(targets={**targets, name: target}))
     return Subject(more, environment, (name,), wheel)
 
 

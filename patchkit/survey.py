@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from patchkit.catalog import Catalog
 from patchkit.environment import Environment
@@ -30,8 +30,7 @@ STATES = (
 _URGENCY = ("foreign", "missing", "conflict", "stale", "pristine", "applied", "upstream")
 
 
-@dataclass(frozen=True)
-class FileState:
+class FileState(NamedTuple):
     """The state of one patch in one file."""
 
     path: str
@@ -40,8 +39,7 @@ class FileState:
     pristine_sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class PatchState:
+class PatchState(NamedTuple):
     """The state of one patch."""
 
     id: str
@@ -124,7 +122,23 @@ class Survey:
 
     def states(self, ids: Iterable[str]) -> list[PatchState]:
         """Return the states of some patches."""
-        return [self.state(patch_id) for patch_id in ids]
+        wanted = list(ids)
+        jobs = [job for patch_id in wanted for job in self._untold(patch_id)]
+        if jobs:
+            self.examiner.rewriter.fold_ahead(jobs)
+        return [self.state(patch_id) for patch_id in wanted]
+
+    def _untold(self, patch_id: str) -> Iterator[tuple[str, bytes, set[str]]]:
+        """Yield the pristine files of a patch of which only a rewrite tells its state."""
+        header = self.catalog.headers[patch_id]
+        installation = self.installations[header.patch.target]
+        if not isinstance(installation, Installation):
+            return
+        facts = [self.facts(installation, path) for path in header.files]
+        if self._verdict(header, installation, facts) is None:
+            for fact in facts:
+                if self._told(patch_id, fact) is None and fact.source and fact.source.sha256 == fact.pristine:
+                    yield fact.path, fact.source.data, {patch_id}
 
     def _state(self, header: Header, installation: Installation) -> PatchState:
         facts = [self.facts(installation, path) for path in header.files]
@@ -163,7 +177,8 @@ class Survey:
                 return f"for {name} {_readable(specifier)}, and {other.distribution} {other.version} is installed"
         return None
 
-    def _file_state(self, patch_id: str, facts: FileFacts) -> tuple[str, PatchkitError | None]:
+    def _told(self, patch_id: str, facts: FileFacts) -> tuple[str, PatchkitError | None] | None:
+        """Return the state of a patch in a file, as far as digests and the journal tell it."""
         blank = find_blank(self.catalog.headers[patch_id])
         if blank is not None:
             return "conflict", blank  # also where the digests are listed already
@@ -177,6 +192,12 @@ class Survey:
             listed = facts.listing.patched.get(frozenset({patch_id}))
             if listed is not None:
                 return ("upstream" if listed == facts.pristine else "pristine"), None
+        return None
+
+    def _file_state(self, patch_id: str, facts: FileFacts) -> tuple[str, PatchkitError | None]:
+        told = self._told(patch_id, facts)
+        if told is not None:
+            return told
         pristine = self.examiner.pristine_bytes(facts)
         if pristine is None:
             return ("conflict", came_patched(facts.installation)) if facts.is_shipped else ("foreign", None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import tomli
 from packaging.version import InvalidVersion, Version
@@ -21,8 +21,7 @@ PatchSet = frozenset[str]
 """Ids of the patches that a file carries."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A package that can be patched, and the distributions that ship it."""
 
     name: str
@@ -32,8 +31,7 @@ class Target:
     """Normalised distribution names, any of which may own the files."""
 
 
-@dataclass(frozen=True)
-class NamedSet:
+class NamedSet(NamedTuple):
     """Patches that belong together."""
 
     name: str
@@ -41,8 +39,7 @@ class NamedSet:
     patches: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """The digests that one file of a release has, by the set of patches it carries."""
 
     pristine: str
@@ -50,8 +47,7 @@ class Listing:
     """Digest after each listed set; equal to ``pristine`` where the release already has what the patch brings."""
 
 
-@dataclass(frozen=True)
-class Targets:
+class Targets(NamedTuple):
     """All of targets.toml."""
 
     targets: Mapping[str, Target]

@@ -7,14 +7,12 @@ import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from importlib.metadata import version as version_of
 from pathlib import Path
 
 from patchkit.bytecode import find_bytecode
 from patchkit.catalog import Catalog
 from patchkit.errors import PatchkitError, PathEscape, RollbackFailed, TransactionError
-from patchkit.journal import FOLDER, Applied, Journal, Move, Pending, read_journal, read_object
+from patchkit.journal import FOLDER, Applied, Journal, Move, Pending, own_version, read_journal, read_object
 from patchkit.lock import locked
 from patchkit.paths import below, inside, make_folder, open_folder, read_regular, real, resolve_within
 from patchkit.plan import Change
@@ -130,7 +128,7 @@ class Transaction:
             sync_folder(made)
         moves = {change.path: Move(change.before_sha256, change.after_sha256, change.before_link) for change in changes}
         pending = Pending(identity, str(real(self._sites[0])), moves, files)
-        self._write_journal(site, replace(journal, pending=pending))
+        self._write_journal(site, journal._replace(pending=pending))
 
     def _settle(self, site: Path) -> None:
         journal, pending = _unfinished(site)
@@ -152,7 +150,7 @@ class Transaction:
                 sync_folder(place.parent)
             with suppress(OSError):  # what may not be removed was there before, and the file has another time now
                 self._drop_bytecode(site, place, site / path)
-        self._write_journal(site, replace(journal, pending=None))
+        self._write_journal(site, journal._replace(pending=None))
 
     def _finish(self, site: Path) -> None:
         """Mark a transaction as committed: the moment after which it is not rolled back."""
@@ -255,7 +253,7 @@ def _files(kept: dict[str, Applied], changes: list[Change], catalog: Catalog) ->
                 pristine=change.pristine_sha256,
                 sha256=change.after_sha256,
                 patches={name: catalog.headers[name].revision for name in sorted(change.patches)},
-                patchkit=version_of("patchkit"),
+                patchkit=own_version(),
                 written=int(time.time()),
                 link=former.link if former else change.before_link,
             )

@@ -7,7 +7,6 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version as version_of
 from pathlib import Path
 
 from packaging.version import Version
@@ -19,7 +18,7 @@ from patchkit.environment import Environment
 from patchkit.errors import TargetError, TransactionError, WheelExists
 from patchkit.findings import Finding
 from patchkit.inspection import nothing_applies
-from patchkit.journal import Applied
+from patchkit.journal import Applied, own_version
 from patchkit.marker import NAME, Marker
 from patchkit.plan import Change, plan_apply
 from patchkit.record import digest_file
@@ -60,11 +59,11 @@ def build(catalog: Catalog, environment: Environment, selection: Selection, orde
         stage_beside(catalog, order.beside, Path(name))
         # Nothing of the environment counts but its Python, for which the patched files must compile.
         survey = Survey(catalog, Environment(environment.python, environment.version, (Path(name),)))
-        report = replace(_planned(survey, selection, wheel, target, order), environment=environment)
+        report = _planned(survey, selection, wheel, target, order)._replace(environment=environment)
         if not report.ok or not report.changes:
             return report
         built, is_written = _written(catalog, wheel, report.changes, order.folder)
-        return replace(report, is_written=is_written, wheel=built)
+        return report._replace(is_written=is_written, wheel=built)
 
 
 def _target(catalog: Catalog, wheel: Wheel) -> Target:
@@ -88,7 +87,7 @@ def _planned(survey: Survey, selection: Selection, wheel: Wheel, target: Target,
     return Report(
         verb="wheel",
         ok=not findings,
-        targets=tuple(replace(found, site=wheel.place.name) for found in targets),
+        targets=tuple(found._replace(site=wheel.place.name) for found in targets),
         patches=tuple(states),
         findings=tuple(findings),
         changes=tuple(replace(change, site=Path(wheel.place.name)) for change in changes),
@@ -179,7 +178,7 @@ def _write(catalog: Catalog, wheel: Wheel, version: Version, changes: Sequence[C
 
 def _applied(catalog: Catalog, change: Change) -> Applied:
     revisions = {name: catalog.headers[name].revision for name in sorted(change.patches)}
-    return Applied(change.pristine_sha256, change.after_sha256, revisions, version_of("patchkit"), 0)
+    return Applied(change.pristine_sha256, change.after_sha256, revisions, own_version(), 0)
 
 
 def _sha256(place: Path) -> str:

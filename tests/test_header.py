@@ -36,6 +36,9 @@ def test_everything_is_read(tmp_path: Path) -> None:
         source=TEXT.encode(),
         revision=digest(TEXT.encode()),
         place=tmp_path / "engine_models.py",
+        lines={
+            "engine/core.py": TEXT.splitlines().index('@patch.rewrites("engine/core.py", within=("Engine.start",))') + 1
+        },
     )
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,7 +147,7 @@ ONE, OTHER = {PATH: Listing(A, {frozenset({"one"}): B})}, {PATH: Listing(B, {})}
 
 
 def targets(catalog: Catalog) -> Targets:
-    return replace(catalog.targets, releases={("engine", "1.5"): ONE, ("engine", "1.6"): ONE})
+    return catalog.targets._replace(releases={("engine", "1.5"): ONE, ("engine", "1.6"): ONE})
 
 
 def test_fresh_releases_replace_listed_ones(catalog: Catalog) -> None:
@@ -166,7 +165,7 @@ def test_two_wheels_of_a_release_that_differ(catalog: Catalog) -> None:
 def test_text_is_in_order(catalog: Catalog) -> None:
     both = {frozenset({"two", "one"}): B, frozenset({"two"}): A, frozenset({"one"}): B}
     releases = {("worker", "1.0"): {}, ("engine", "1.10"): OTHER, ("engine", "1.9"): {PATH: Listing(A, both)}}
-    assert to_toml(replace(catalog.targets, releases=releases)) == (
+    assert to_toml(catalog.targets._replace(releases=releases)) == (
         f'{MARK}\n[releases.engine."1.9"."engine/core.py"]\npristine = "{A}"\n'
         f'one = "{B}"\ntwo = "{A}"\n"one+two" = "{B}"\n'
         f'\n[releases.engine."1.10"."engine/core.py"]\npristine = "{B}"\n'

@@ -58,7 +58,7 @@ def test_page_of_a_catalog_that_is_not_there(tmp_path: Path, capsys: pytest.Capt
 
 def with_releases(catalog: Catalog, **files: dict[str, Listing]) -> Catalog:
     releases = {("engine", version.lstrip("v").replace("_", ".")): listed for version, listed in files.items()}
-    return replace(catalog, targets=replace(catalog.targets, releases=releases))
+    return replace(catalog, targets=catalog.targets._replace(releases=releases))
 
 
 def test_matrix(tmp_path: Path) -> None:

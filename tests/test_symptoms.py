@@ -110,7 +110,7 @@ def test_patch_that_the_catalog_does_not_hold_cures_nothing() -> None:
 
 def test_symptom_is_taken_literally() -> None:
     header = CATALOG.headers["custom_worker_unwrap"]
-    other = replace(header, id="other", patch=replace(header.patch, symptom="a.b(c"))
+    other = header._replace(id="other", patch=replace(header.patch, symptom="a.b(c"))
     recogniser = Recogniser([other])
     recogniser.read(io.BytesIO(b"axb(c\na.b(c\n"))
     assert [(symptom.line, symptom.cure) for symptom in recogniser.symptoms] == [(2, "other")]

@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
@@ -228,7 +228,7 @@ def list_digests(catalog: Path, site: Path, versions: Mapping[str, str]) -> None
             data = (site / path).read_bytes()
             listings[path] = list_file(loaded, path, data, ids, environment)
         releases[target, version] = listings
-    text = (catalog / "targets.toml").read_text() + to_toml(replace(loaded.targets, releases=releases))
+    text = (catalog / "targets.toml").read_text() + to_toml(loaded.targets._replace(releases=releases))
     (catalog / "targets.toml").write_text(text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from patchkit.findings import Finding
 from patchkit.fleet.nodes import Node
@@ -74,8 +74,8 @@ def to_json(report: FleetReport) -> dict[str, object]:
         "interrupted": report.is_interrupted,
         "nodes": [_node(node) for node in report.nodes],
         "findings": [
-            *({**asdict(finding), "node": None} for finding in report.findings),
-            *({**asdict(finding), "node": one.node.name} for one in report.nodes for finding in one.findings),
+            *({**finding._asdict(), "node": None} for finding in report.findings),
+            *({**finding._asdict(), "node": one.node.name} for one in report.nodes for finding in one.findings),
         ],
     }
 

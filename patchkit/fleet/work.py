@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -174,10 +174,11 @@ def _answered(work: Work, step: str, message: Message) -> Message:
     except Abandoned:
         return work.state()
     except PatchkitError as error:
-        return {"findings": [asdict(from_error(error))]}
+        return {"findings": [from_error(error)._asdict()]}
     except ImportError as error:
         hint = "pip install 'libcst>=1.9' beside that node's Ray, or set TMPDIR there to a folder that takes libraries"
-        return {"findings": [asdict(Finding("node-failed", f"what was shipped cannot be loaded: {error}", hint))]}
+        found = Finding("node-failed", f"what was shipped cannot be loaded: {error}", hint)
+        return {"findings": [found._asdict()]}
     return answer
 
 

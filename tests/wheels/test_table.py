@@ -38,7 +38,7 @@ def test_digests_decide(after: str, expected: str) -> None:
     name = "custom_worker_unwrap"
     (path,) = CATALOG.headers[name].files
     listed = {("speculators", "0.3.1"): {path: Listing("0" * 64, {frozenset({name}): after})}}
-    catalog = replace(CATALOG, targets=replace(CATALOG.targets, releases=listed))
+    catalog = replace(CATALOG, targets=CATALOG.targets._replace(releases=listed))
     assert becomes(catalog, "speculators", "0.3.1", name) == expected
     cells = ("0.3.1", "–") if expected == "apply" else ("–", "0.3.1")
     assert row(catalog, name) == (f"`{name}`", "speculators", *cells, "–")
