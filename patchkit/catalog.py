@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NamedTuple
 
 from patchkit.errors import CatalogMissing, CodeRefused, ConfigError, PatchInvalid, UnknownName
 from patchkit.header import Header, read_header
+from patchkit.heads import NAME, read_heads, recall
 from patchkit.patch import Patch
 from patchkit.targets import Target, Targets, read_targets
 
@@ -24,8 +26,7 @@ _READERS = {".py": read_header, ".diff": _read_diff_header}
 """What reads the head of a patch file, by the ending of its name."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The patches that a command is about."""
 
     ids: tuple[str, ...]
@@ -92,7 +93,7 @@ def load_catalog(place: Path, *, allow_code: bool = True) -> Catalog:
     What plans with it later runs the patches in Python; without ``allow_code`` a catalog that has one is refused.
     """
     targets = read_targets(place / "targets.toml")
-    headers = _read_headers(place / "patches")
+    headers = _read_headers(place / "patches", read_heads(place / NAME) if place == bundled_catalog() else {})
     code = [header.place.name for header in headers.values() if header.place.suffix != ".diff"]
     if code and not allow_code:
         raise CodeRefused(
@@ -111,7 +112,7 @@ def load_catalog(place: Path, *, allow_code: bool = True) -> Catalog:
     return Catalog(place, targets, headers)
 
 
-def _read_headers(folder: Path) -> dict[str, Header]:
+def _read_headers(folder: Path, heads: Mapping[str, Any]) -> dict[str, Header]:
     headers: dict[str, Header] = {}
     for path in sorted(folder.glob("*"), key=lambda path: (path.stem, path.suffix)):
         if path.suffix not in _READERS:
@@ -119,7 +120,7 @@ def _read_headers(folder: Path) -> dict[str, Header]:
         if path.stem in headers:
             both = f"{headers[path.stem].place.name} and {path.name}"
             raise PatchInvalid(f"{folder} has both {both}: an id has one file", "rename one of them, or remove it")
-        headers[path.stem] = _READERS[path.suffix](path)
+        headers[path.stem] = recall(heads, path) or _READERS[path.suffix](path)
     if not headers:
         kinds = " or ".join(_READERS)
         raise CatalogMissing(f"no patches: {folder} holds no {kinds} file", "name another folder with --catalog")
