@@ -50,7 +50,7 @@ def rewriting(site: Site, files: list[str], ids: str, diff: Path) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, kept)
     revert = shlex.join(["sh", "-c", f"rm -rf {folder}/.patchkit && cp -rp {pristine}/. {folder}/"])
-    show("pristine tree", measure(commands, "--runs", "10", "--prepare", revert))
+    show("pristine tree", measure(commands, "--runs", "3", "--prepare", revert))
     subprocess.run(shlex.split(revert), check=True)
 
 
@@ -59,7 +59,7 @@ def looking(site: Site) -> None:
     subprocess.run([*site.patchkit, "apply"], check=True, stdout=subprocess.DEVNULL)
     verbs = {f"patchkit {verb}": [*site.patchkit, verb] for verb in ("check", "status", "list")}
     floor = {"start, click, metadata, json": [str(site.python), "-c", FLOOR]}
-    show("patched tree", measure({**floor, **verbs}, "--runs", "30"))
+    show("patched tree", measure({**floor, **verbs}, "--runs", "10"))
     subprocess.run([*site.patchkit, "revert"], check=True, stdout=subprocess.DEVNULL)
 
 

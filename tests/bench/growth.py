@@ -141,15 +141,19 @@ def draw(rows: dict[int, dict[str, float]]) -> str:
         parts.append(f'<path d="M{left} L{right}" stroke="#8886"/>')
         x, y = left.split(",")
         parts.append(f'<text x="{float(x) - 8}" y="{float(y) + 4}" text-anchor="end">{10.0**exponent:g} s</text>')
-    for size in rows:
+    for size, row in rows.items():
         x, y = place(size, 0.1).split(",")
-        parts.append(f'<text x="{x}" y="{float(y) + 20}" text-anchor="middle">{size:,}</text>')
-    for verb, colour in COLOURS.items():
+        parts.append(f'<text x="{x}" y="{float(y) + 18}" text-anchor="middle">{size:,}</text>')
+        parts.append(f'<text x="{x}" y="{float(y) + 34}" text-anchor="middle">{row["MiB"]:.0f} MiB</text>')
+    below = 0.0
+    for verb, colour in sorted(COLOURS.items(), key=lambda item: -rows[max(rows)][item[0]]):
         points = " ".join(place(size, row[verb]) for size, row in rows.items())
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         x, y = points.split()[-1].split(",")
-        parts.append(f'<text x="{float(x) + 6}" y="{float(y) + 4}" fill="{colour}">{verb}</text>')
-    labels = f'<text x="{LEFT + 200}" y="{HEIGHT - 14}">patches, one a file of vLLM 0.16.0</text>'
+        below = max(float(y) + 4, below + 15)  # no name stands on another
+        parts.append(f'<text x="{float(x) + 6}" y="{below:.1f}" fill="{colour}">{verb}</text>')
+    words = "patches, one a file of vLLM 0.16.0, and the memory of apply"
+    labels = f'<text x="{(WIDTH + LEFT - 100) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{words}</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif" '
         f'font-size="13" fill="#777">{"".join(parts)}{labels}</svg>\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,13 +45,19 @@ def install(work: Path, packages: Sequence[str]) -> Site:
     return Site(python, folder)
 
 
-def measure(commands: Mapping[str, Sequence[str]], *options: str) -> dict[str, float]:
-    """Return the mean wall time of some commands, in seconds, measured side by side."""
-    with tempfile.NamedTemporaryFile() as file:
-        command = ["hyperfine", "-N", "--warmup", "2", "--export-json", file.name, *options]
-        subprocess.run([*command, *map(shlex.join, commands.values())], check=True, capture_output=True)
-        results = json.loads(Path(file.name).read_text())["results"]
-    return {name: result["mean"] for name, result in zip(commands, results)}
+def measure(commands: Mapping[str, Sequence[str]], *options: str, rounds: int = 5) -> dict[str, float]:
+    """Return the median wall time of some commands, in seconds, measured side by side.
+
+    They take turns: a machine that is busy for a minute is busy for all of them.
+    """
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        with tempfile.NamedTemporaryFile() as file:
+            command = ["hyperfine", "-N", "--warmup", "1", "--export-json", file.name, *options]
+            subprocess.run([*command, *map(shlex.join, commands.values())], check=True, capture_output=True)
+            for name, result in zip(commands, json.loads(Path(file.name).read_text())["results"]):
+                times[name] += result["times"]
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def peak_memory(command: Sequence[str]) -> float:

@@ -26,7 +26,7 @@ def main(work: Path) -> None:
         words = ["--site", str(site), "preflight", "--model", str(models / "target"), "--draft", str(models / "draft")]
         ours = [sys.executable, "-m", "patchkit", *words, "--num-speculative-tokens", "2"]
         commands = {"patchkit preflight": ours, "the real engine": real}
-        show(title, measure(commands, "--runs", "3", "--ignore-failure"))
+        show(title, measure(commands, "--runs", "3", "--ignore-failure", rounds=1))
 
 
 _FIRST = ("eagle3_target_whitelist",)
