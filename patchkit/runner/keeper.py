@@ -23,7 +23,9 @@ from pathlib import Path
 _SET_CHILD_SUBREAPER = 36
 _SET_DEATH_SIGNAL = 1
 _STEP = 0.1
-"""How often it looks, in seconds."""
+"""How often it looks at what is being ended, in seconds."""
+_LONGEST = 60.0
+"""How long it waits at most without looking, in seconds."""
 GRACE = 10.0
 """How long what the server left behind has to end by itself, in seconds."""
 
@@ -42,7 +44,7 @@ def _keep(log: str, command: list[str]) -> int:
     library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the runner decides, and says so on the input
-    keeper = os.getpid()
+    keeper, ended = os.getpid(), _ends()
     with open(log, "ab", buffering=0) as output:
         server = subprocess.Popen(
             command,
@@ -52,7 +54,7 @@ def _keep(log: str, command: list[str]) -> int:
             start_new_session=True,
             preexec_fn=lambda: _begin(library, keeper),
         )
-    code = _watch(server)
+    code = _watch(server, ended)
     _clear(GRACE)
     return code
 
@@ -66,7 +68,17 @@ def _begin(library: ctypes.CDLL, keeper: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _watch(server: subprocess.Popen[bytes]) -> int:
+def _ends() -> int:
+    """Return a descriptor that can be read when a child has ended: nothing wakes up to look, beside a busy server."""
+    ended, telling = os.pipe()
+    os.set_blocking(ended, False)
+    os.set_blocking(telling, False)
+    signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing is written
+    return ended
+
+
+def _watch(server: subprocess.Popen[bytes], ended: int) -> int:
     """Return the server's exit code, once it has ended."""
     is_open = True
     while True:
@@ -74,10 +86,10 @@ def _watch(server: subprocess.Popen[bytes]) -> int:
         if code is not None:
             return 128 - code if code < 0 else code
         _reap(server.pid)
-        if not is_open:
-            time.sleep(_STEP)
-            continue
-        if not select.select([0], [], [], _STEP)[0]:
+        ready, _, _ = select.select([0, ended] if is_open else [ended], [], [], _LONGEST)
+        if ended in ready:
+            os.read(ended, 4096)
+        if 0 not in ready:
             continue
         word = os.read(0, 1)
         if word == b"t":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 MARK = "PATCHKIT_RUN"
 """The variable by which every process of one run can be told."""
 _STEP = 0.2
-"""How often the server is looked at, in seconds."""
+"""How often a server that starts is looked at, in seconds."""
+_CALM = 1.0
+"""How often one that is ready is looked at, in seconds; that it has ended is heard at once."""
 ENTRY_POINT = "[vllm.general_plugins]\npatchkit = patchkit_proof:verify\n"
 METADATA = "Metadata-Version: 2.1\nName: patchkit-proof\nVersion: 0\n"
 
@@ -101,7 +104,7 @@ class Server:
         while self.code is None:
             self.log.read()
             self._end_late()
-            time.sleep(_STEP)
+            self._wait(_CALM)
             now = time.monotonic()
             if self.asked or now - at < self.settings.interval:
                 continue
@@ -113,6 +116,11 @@ class Server:
             at = now
         self.log.read()
         return _exit_code(self.keeper.wait())
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but not longer than the keeper lives: its output, on which it says nothing, ends with it."""
+        assert self.keeper.stdout is not None
+        select.select([self.keeper.stdout], [], [], seconds)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ask the server to end, or kill it and all that it started."""
@@ -175,6 +183,7 @@ def started(served: Served, settings: Settings) -> Iterator[Server]:
                 *command,
             ],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             bufsize=0,
             env=variables,
             start_new_session=True,
@@ -185,8 +194,9 @@ def started(served: Served, settings: Settings) -> Iterator[Server]:
                 yield server
         finally:
             server.stop(at_once=True)
-            assert keeper.stdin is not None
+            assert keeper.stdin is not None and keeper.stdout is not None
             keeper.stdin.close()
+            keeper.stdout.close()
             keeper.wait()
             kill_marked(mark)  # if it was the keeper that was killed
             server.close()

@@ -212,7 +212,7 @@ class Input:
 @pytest.fixture
 def talk() -> Iterator[Input]:
     """Give this process an input to be asked on; signals, input and adoption are put back."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGCHLD)}
     kept = os.dup(0)
     reading, writing = os.pipe()
     os.dup2(reading, 0)
@@ -224,6 +224,7 @@ def talk() -> Iterator[Input]:
     if found.end >= 0:
         found.leave()
     ctypes.CDLL(None).prctl(keeper._SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    signal.set_wakeup_fd(-1)
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -280,7 +281,18 @@ def test_server_that_is_just_gone_can_be_asked(talk: Input) -> None:
         server.wait()
         server.poll = iter([None, 0]).__next__  # type: ignore[method-assign]
         os.write(talk.end, b"t")
-        assert keeper._watch(server) == 0
+        assert keeper._watch(server, keeper._ends()) == 0
+
+
+def test_keeper_sleeps_while_the_server_runs(kept: Kept) -> None:
+    def switches() -> int:
+        status = Path(f"/proc/{kept.process.pid}/status").read_text()
+        return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+    wait_for(lambda: state(kept.process.pid) == "S")
+    before = switches()
+    time.sleep(1)
+    assert switches() == before
 
 
 def test_killing_gives_up_on_what_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
