@@ -47,7 +47,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("repository")
     for name in ("patchkit", "patches"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "targets.toml", "README.md", ".pre-commit-hooks.yaml"):
+    for name in ("pyproject.toml", "hatch_build.py", "targets.toml", "README.md", ".pre-commit-hooks.yaml"):
         shutil.copy(ROOT / name, place)
     git(place, "init", "--quiet")
     git(place, "add", "--all")

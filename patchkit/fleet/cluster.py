@@ -131,12 +131,14 @@ def _join(ray: Any, address: str | None) -> None:
 
     Source: github.com/ray-project/ray/issues/63202.
     """
-    for left in reversed(range(_ATTEMPTS)):
+    left = _ATTEMPTS
+    while True:
         try:
             ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
             return
         except Exception as error:  # Ray raises errors of many kinds here
             ray.shutdown()
+            left -= 1
             if not left or not isinstance(error, ConnectionAbortedError):
                 raise _unreachable(address, error) from error
 
