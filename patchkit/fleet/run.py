@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 
 from patchkit.findings import Finding
 from patchkit.fleet.agreement import agrees, judge
@@ -65,8 +66,17 @@ def carry_out(
 ) -> FleetReport:
     """Apply or revert on every node, or on none."""
     order = {**_order(fleet, verb, names), "allow_unlisted": allow_unlisted, "dry_run": dry_run}
-    is_interrupted = False
-    with connected(fleet.address, fleet.timeout, progress, fleet.nodes, fleet.resource) as cluster:
+    is_interrupted, interrupts = False, list[int]()
+
+    def heard(what: str, nodes: Collection[Node], count: int) -> None:
+        if interrupts and not is_interrupted:
+            raise KeyboardInterrupt  # the first one was raised where Python lets none out, as in a callback of Ray's
+        progress(what, nodes, count)
+
+    with (
+        _noting(interrupts),
+        connected(fleet.address, fleet.timeout, heard, fleet.nodes, fleet.resource) as cluster,
+    ):
         rollout = Rollout(cluster, keep_going, dry_run)
         try:
             rollout.start(_start(cluster, fleet, order))
@@ -76,14 +86,32 @@ def carry_out(
             with _undisturbed():
                 rollout.settle()
     ends = rollout.ends
+    final = {**_FINAL, "planned": "as-before"} if is_interrupted else _FINAL
     reports = tuple(
-        replace(ends[node], end=_FINAL.get(ends[node].end, ends[node].end))
+        replace(ends[node], end=final.get(ends[node].end, ends[node].end))
         if node in ends
         else NodeReport(node, "as-before")
         for node in cluster.nodes
     )
     is_written = any(report.end == "written" for report in reports)
     return FleetReport(verb, reports, is_written=is_written, is_interrupted=is_interrupted)
+
+
+@contextmanager
+def _noting(interrupts: list[int]) -> Iterator[None]:
+    """Note each interrupt beside raising it."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

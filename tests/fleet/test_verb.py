@@ -6,9 +6,11 @@ import io
 import json
 import os
 import pty
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,7 @@ from patchkit.errors import FleetError
 from patchkit.findings import Finding
 from patchkit.fleet import cluster as cluster_module
 from patchkit.fleet import run as run_module
-from patchkit.fleet.cluster import Cluster, connected
+from patchkit.fleet.cluster import Cluster, Progress, connected
 from patchkit.fleet.guard import with_address
 from patchkit.fleet.nodes import Lost, Node
 from patchkit.fleet.report import ENDS, FleetReport, NodeReport
@@ -47,8 +49,9 @@ def lay(monkeypatch: pytest.MonkeyPatch) -> Lay:
         made = Threads(dict(zip(NODES, sites)), catalog)
 
         @contextmanager
-        def connected(*_: Any) -> Iterator[Threads]:
+        def connected(_address: str, _timeout: float, progress: Progress, *_: Any) -> Iterator[Threads]:
             made.__post_init__()
+            made._progress = progress
             try:
                 yield made
             finally:
@@ -133,6 +136,31 @@ def test_interrupt(
     assert call(trees, "apply") == 130
     assert capsys.readouterr().out.splitlines()[-1] == f"apply: interrupted; {words}"
     assert all((tree.site / ".patchkit").exists() is (step == "keep") for tree in trees)
+
+
+def test_interrupt_that_is_swallowed_is_heard_all_the_same(
+    trees: list[Tree], threads: Threads, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        with suppress(KeyboardInterrupt):  # as Python does in a callback
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+
+    threads.hooks["plan", "node1"] = interrupt
+    before = signal.getsignal(signal.SIGINT)
+    assert call(trees, "apply") == 130
+    assert capsys.readouterr().out.splitlines()[-1] == "apply: interrupted; 3 as-before"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_interrupt_that_is_ignored_stays_so(trees: list[Tree], threads: Threads) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as nohup and a shell's background do
+    try:
+        threads.hooks["plan", "node1"] = lambda: os.kill(os.getpid(), signal.SIGINT)
+        assert call(trees, "apply") == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_interrupt_before_any_node_was_asked(

@@ -36,6 +36,7 @@ class Threads(Cluster):
         self.nodes = tuple(self.sites)
         self._ends: dict[Node, tuple[BinaryIO, BinaryIO]] = {}
         self._threads: list[threading.Thread] = []
+        self._progress = unseen
 
     def start(self, parcel: bytes, order: Message) -> dict[Node, Message | Lost]:
         for node, site in self.sites.items():
@@ -50,6 +51,7 @@ class Threads(Cluster):
 
     def ask(self, what: str, messages: Mapping[Node, Message]) -> dict[Node, Message | Lost]:
         self.asked.append(what)
+        self._progress(what, self.nodes, len(self.nodes))
         for node, message in messages.items():
             self.hooks.pop((str(message["do"]), node.name), lambda: None)()
         for node, message in messages.items():
