@@ -46,6 +46,7 @@ def raylets() -> Iterator[Raylets]:
 def nodes(raylets: Raylets, monkeypatch: pytest.MonkeyPatch) -> list[Raylet]:
     """Return three nodes that live, with pristine files; a node that died in a test before is there again."""
     monkeypatch.setenv("RAY_ADDRESS", raylets.address)
+    raylets.settle()
     for place in range(3):
         node = next((one for one in raylets.nodes if one.name == f"node{place}"), None)
         if node is None:

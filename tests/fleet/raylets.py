@@ -31,6 +31,7 @@ _HEALTH = (
     '"health_check_failure_threshold": 4}'
 )
 """A node that has died is noticed after seconds, not after half a minute."""
+_NOTICED = 12
 _STARTED = 120
 _PORTS = (
     "node-manager",
@@ -76,6 +77,7 @@ class Raylets:
         self.mark = uuid.uuid4().hex
         self.nodes: list[Raylet] = []
         self._made = 0
+        self._removed = float("-inf")
         self.network = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}"
         self.port, self.client_port = free_port(), free_port()
         self._lend_ray()
@@ -136,6 +138,11 @@ class Raylets:
         """Let a node die, and forget it."""
         node.kill()
         self.nodes.remove(node)
+        self._removed = time.monotonic()
+
+    def settle(self) -> None:
+        """Wait until the cluster knows of every node that was removed; until then it counts them."""
+        time.sleep(max(0.0, self._removed + _NOTICED - time.monotonic()))
 
     def close(self) -> None:
         """End every process of the cluster, and prove that none is left."""
