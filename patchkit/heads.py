@@ -1,6 +1,6 @@
 """The heads of the patches that come with patchkit, as they were read when its wheel was built.
 
-To parse nineteen files takes a tenth of a look. A head counts only for the very bytes that it was read from.
+To parse them all takes a tenth of a look. A head counts only for the very bytes that it was read from.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from patchkit.catalog import load_catalog
 from patchkit.cli import run
 from patchkit.environment import Environment
 from patchkit.errors import RecordMissing
+from patchkit.rewrite import Rewriter
 from patchkit.survey import Survey
 from tests.trees import ENGINE, WORKER, WORKER_PATCH, Tree, install, list_digests, write_catalog
 
@@ -268,3 +269,16 @@ def test_uninstalled_target_leaves_a_journal_that_revert_forgets(tree: Tree) -> 
     assert run([*tree.options(), "revert"]) == 0
     assert not (tree.site / ".patchkit").exists()
     assert run([*tree.options(), "revert"]) == 1  # now it is a run over nothing
+
+
+def test_files_that_no_list_knows_are_rewritten_at_once(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(Rewriter, "fold_ahead", lambda _, jobs: asked.append([path for path, _, _ in jobs]))
+    found = survey(tree)
+    assert [state.state for state in found.states(found.catalog.headers)] == ["pristine", "pristine"]
+    assert asked == []  # digests tell
+    listed = (tree.catalog / "targets.toml").read_text()
+    (tree.catalog / "targets.toml").write_text(listed.partition("[releases")[0])
+    found = survey(tree)
+    assert [state.state for state in found.states(found.catalog.headers)] == ["pristine", "pristine"]
+    assert asked == [["engine/core.py", "worker/capture.py"]]

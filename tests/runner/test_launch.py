@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,16 @@ def test_answer_that_is_no_metrics_does_not_end_a_server_that_works(fake: Fake) 
 
         server._ask = odd  # type: ignore[method-assign]
         assert server.watch(quiet) == 137
+
+
+def test_end_of_a_server_is_heard_at_once(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_CALM", 60)
+    with started(served(fake), settings(fake)) as server:
+        assert server.wait_ready(quiet)
+        threading.Timer(0.5, lambda: server.stop(at_once=True)).start()
+        began = time.monotonic()
+        assert server.watch(quiet) == 137
+        assert time.monotonic() - began < 30
 
 
 def test_signal_while_it_loads_ends_it(fake: Fake) -> None:
